@@ -1,0 +1,43 @@
+# Every target sets up what it needs: Python (3.10 or newer), pip and make are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: demo test test-slow bench format clean
+.DEFAULT_GOAL := test
+
+demo: .venv/.core  ## adapt on corrupted images and show what it brings
+	$(BIN)/ttc demo
+
+test: .venv/.dev  ## format, lint, types, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict src tests $(wildcard benchmarks)
+	$(BIN)/pytest
+
+test-slow: .venv/.dev  ## the tests that take minutes
+	$(BIN)/pytest -m slow
+
+bench: .venv/.bench  ## ratios measured side by side in one run
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+format: .venv/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.core: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable .
+	touch $@
+
+.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[dev]'
+	touch $@ .venv/.core
+
+.venv/.bench: .venv/.dev
+	touch $@

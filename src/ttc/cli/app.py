@@ -1,0 +1,40 @@
+"""The ``ttc`` command line: registers the commands and turns our errors into one sentence."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+import ttc
+from ttc.errors import TTCError
+
+app = typer.Typer(
+    help="Adapt trained image classifiers to the data they meet.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ttc {ttc.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except TTCError as error:
+        typer.echo(f"ttc: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""Source models: architectures, checkpoints, training."""

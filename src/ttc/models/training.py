@@ -1,0 +1,120 @@
+"""The source-model recipe for CIFAR: Nesterov SGD, one cycle, crop and flip; no augmentation like a corruption."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ttc.errors import TTCError
+from ttc.files import atomic
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the trained weights, besides the data and the architecture."""
+
+    epochs: int = 32
+    batch_size: int = 128
+    peak_lr: float = 0.2
+    momentum: float = 0.9
+    weight_decay: float = 5e-4  # convolutions and the head; never normalization or biases
+    warmup: float = 0.25  # share of all steps in which the rate climbs
+    crop_padding: int = 4
+    seed: int = 0
+
+
+class Progress(NamedTuple):
+    """Where the training stands after a step: the means are over the epoch so far."""
+
+    epoch: int
+    step: int
+    steps_per_epoch: int
+    loss: float
+    accuracy: float
+
+
+def train(
+    model: nn.Module, images: Tensor, labels: Tensor, recipe: Recipe, checkpoint: Path | None = None
+) -> Iterator[Progress]:
+    """Train ``model`` in place, yielding after every step; goes on from ``checkpoint`` where it exists.
+
+    ``images`` is uint8 (N, 3, H, W) and stays in memory; ``labels`` is int64 (N,). The order and the augmentation of an
+    epoch depend only on the seed and the epoch, so a resumed training ends with the weights of an uninterrupted one.
+    """
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = _optimizer(model, recipe)
+    first = _restore(checkpoint, model, optimizer, recipe) if checkpoint and checkpoint.exists() else 0
+    padding = recipe.crop_padding
+    padded = F.pad(images, (padding,) * 4, mode="reflect")
+    steps = len(images) // recipe.batch_size
+    for epoch in range(first, recipe.epochs):
+        model.train()
+        generator = torch.Generator().manual_seed(recipe.seed * 1_000_003 + epoch)
+        order = torch.randperm(len(images), generator=generator)
+        total_loss, total_correct = 0.0, 0
+        for step in range(steps):
+            index = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
+            x = _augmented(padded, index, images.shape[-1], epoch, generator)
+            y = labels[index]
+            for group in optimizer.param_groups:
+                group["lr"] = _one_cycle((epoch * steps + step) / (recipe.epochs * steps), recipe)
+            logits = model(x)
+            loss = F.cross_entropy(logits, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total_loss += loss.item()
+            total_correct += int((logits.argmax(1) == y).sum())
+            seen = (step + 1) * recipe.batch_size
+            yield Progress(epoch, step + 1, steps, total_loss / (step + 1), total_correct / seen)
+        if checkpoint:
+            _save(checkpoint, model, optimizer, recipe, epoch + 1)
+
+
+def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.SGD:
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    plain = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    return torch.optim.SGD(groups, lr=recipe.peak_lr, momentum=recipe.momentum, nesterov=True)
+
+
+def _one_cycle(done: float, recipe: Recipe) -> float:
+    """The learning rate after the share ``done`` of all steps: a linear climb, then half a cosine down to zero."""
+    if done < recipe.warmup:
+        return recipe.peak_lr * (0.05 + 0.95 * done / recipe.warmup)
+    return recipe.peak_lr * 0.5 * (1 + math.cos(math.pi * (done - recipe.warmup) / (1 - recipe.warmup)))
+
+
+def _augmented(padded: Tensor, index: Tensor, side: int, epoch: int, generator: torch.Generator) -> Tensor:
+    """Random crops of the padded images, flipped on every other epoch: float (B, 3, side, side), channels-last.
+
+    Each image starts flipped or not by its index and then alternates, so two epochs show both forms of every image.
+    """
+    span = padded.shape[-1] - side + 1
+    offsets = torch.randint(span, (2, len(index)), generator=generator)
+    rows = offsets[0, :, None] + torch.arange(side)  # (B, side)
+    columns = offsets[1, :, None] + torch.arange(side)
+    flipped = ((index * 2654435761 >> 7) + epoch) % 2 == 1
+    columns = torch.where(flipped[:, None], columns.flip(1), columns)
+    crops = padded[index[:, None, None], :, rows[:, :, None], columns[:, None, :]]  # (B, side, side, 3)
+    return crops.permute(0, 3, 1, 2).float().div_(255)  # the memory stays channels-last
+
+
+def _save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe, epoch: int) -> None:
+    state = {"state_dict": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+    with atomic(path) as part:
+        torch.save({**state, "recipe": asdict(recipe)}, part)
+
+
+def _restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe) -> int:
+    state = torch.load(path, weights_only=True)
+    if state["recipe"] != asdict(recipe):
+        raise TTCError(f"{path} was trained with another recipe ({state['recipe']}); choose another checkpoint file")
+    model.load_state_dict(state["state_dict"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["epoch"])
