@@ -1,0 +1,68 @@
+"""The paper's view: entropy-based adaptation as clustering, one A-step and one U-step a batch."""
+
+from ttc.clustering.assignment import (
+    Assignment,
+    Fuse,
+    assign,
+    first_view,
+    mean_of_probabilities,
+    mean_of_views,
+    softmax_entropy,
+)
+from ttc.clustering.cycle import ClusteringAdapter, Step
+from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
+from ttc.clustering.selection import BelowMeanEntropy, Everything, ReliableAndDiverse, Selector
+from ttc.clustering.update import (
+    OptimizerFactory,
+    Updater,
+    batch_mean,
+    batches_for,
+    default_optimizer,
+    selected_mean,
+)
+from ttc.clustering.views import (
+    GaussianNoise,
+    RandomResizedCrop,
+    RandomRotation,
+    RandomView,
+    View,
+    horizontal_flip,
+    identity,
+    in_input_units,
+    vertical_flip,
+)
+
+__all__ = [
+    "Assignment",
+    "BelowMeanEntropy",
+    "ClusteringAdapter",
+    "Everything",
+    "Fuse",
+    "GaussianNoise",
+    "Loss",
+    "OptimizerFactory",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomView",
+    "ReliableAndDiverse",
+    "Selector",
+    "SimilarityPreserving",
+    "Step",
+    "Updater",
+    "View",
+    "assign",
+    "batch_mean",
+    "batches_for",
+    "default_optimizer",
+    "entropy",
+    "first_view",
+    "horizontal_flip",
+    "identity",
+    "in_input_units",
+    "mean_of_probabilities",
+    "mean_of_views",
+    "selected_mean",
+    "similarity",
+    "softmax_entropy",
+    "vertical_flip",
+]

@@ -1,0 +1,78 @@
+"""The A-step: views of the batch, the model's predictions on them, fused into one soft label for each sample."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ttc.clustering.views import View
+from ttc.core.adapter import finite
+from ttc.core.classifier import Classifier, Prediction
+
+
+class Assignment(NamedTuple):
+    """The labels of a batch: fused logits (N, K), their entropy (N,), and the prediction on each view."""
+
+    logits: Tensor
+    entropy: Tensor
+    views: tuple[Prediction, ...]
+
+
+Fuse = Callable[[Sequence[Tensor]], Tensor]
+"""Maps the logits of every view, each (N, K), to the logits that assign the labels."""
+
+
+def first_view(logits: Sequence[Tensor]) -> Tensor:
+    """The logits of the first view alone."""
+    return logits[0]
+
+
+def mean_of_views(logits: Sequence[Tensor]) -> Tensor:
+    """Robust label assignment: the mean of the logits over views.
+
+    .. math:: \\bar f(x) = (f(x) + f(aug(x))) / 2
+
+    Paper: TTC, Sec. "Robust Label Assignment".
+
+    >>> mean_of_views([torch.tensor([[1.0, 3.0]]), torch.tensor([[3.0, 5.0]])]).tolist()
+    [[2.0, 4.0]]
+    """
+    total = logits[0]
+    for other in logits[1:]:
+        total = total + other
+    return total / len(logits)
+
+
+def mean_of_probabilities(logits: Sequence[Tensor]) -> Tensor:
+    """The log of the mean probability over views: the paper's words "robust probability" taken literally.
+
+    >>> mean_of_probabilities([torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]])]).softmax(1).tolist()
+    [[0.5, 0.5]]
+    """
+    return torch.stack([one.log_softmax(1) for one in logits]).logsumexp(0) - torch.tensor(len(logits)).log().item()
+
+
+def softmax_entropy(logits: Tensor) -> Tensor:
+    """The entropy in nats of each row's softmax, from logits, in float32 at least: (N, K) -> (N,).
+
+    .. math:: H(x) = -\\sum_k p_k \\log p_k
+
+    >>> softmax_entropy(torch.zeros(1, 4)).exp().round(decimals=4).tolist()
+    [4.0]
+    """
+    log_probability = logits.log_softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    return -(log_probability.exp() * log_probability).sum(1)
+
+
+def assign(model: Classifier, x: Tensor, views: Sequence[View], fuse: Fuse, *, together: bool = False) -> Assignment:
+    """Label a batch: a forward pass for each view, with batch statistics of its own, or one for all ``together``."""
+    images = [view(x) for view in views]
+    if together:
+        prediction = model(torch.cat(images))
+        parts = zip(prediction.logits.split(len(x)), prediction.features.split(len(x)), strict=True)
+        predictions = tuple(Prediction(logits, features) for logits, features in parts)
+    else:
+        predictions = tuple(model(image) for image in images)
+    logits = finite(fuse([prediction.logits for prediction in predictions]))
+    return Assignment(logits, softmax_entropy(logits), predictions)

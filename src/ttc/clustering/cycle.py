@@ -1,0 +1,90 @@
+"""Entropy-based test-time adaptation as clustering: assign labels to a batch, then update the model with them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from ttc.clustering.assignment import Assignment, Fuse, assign, first_view
+from ttc.clustering.losses import Loss, entropy
+from ttc.clustering.selection import Everything, Selector
+from ttc.clustering.update import OptimizerFactory, Reduce, Updater, selected_mean
+from ttc.clustering.views import RandomView, View, identity
+from ttc.core.adapter import Adapter
+from ttc.core.classifier import Classifier
+
+
+class Step(NamedTuple):
+    """What one cycle did, for an observer: labels, weights S(x) (N,), and the loss, None when nothing was selected."""
+
+    assignment: Assignment
+    weights: Tensor
+    loss: Tensor | None
+
+
+class ClusteringAdapter(Adapter):
+    """Algorithm 1 of the paper in parts; with the default parts it is TENT.
+
+    ``model`` is a prepared copy (:func:`ttc.core.norm_tunable`), ``optimizer`` a factory. The answer is made of the
+    predictions before the update: the fused logits, or ``answer`` of the views' logits. Every sample takes part in the
+    ``unselected`` losses, whatever the selection. ``update`` makes the :class:`Updater`, such as
+    ``partial(Updater, accumulate=2)``. An ``observer`` is shown each :class:`Step`.
+    """
+
+    def __init__(
+        self,
+        model: Classifier,
+        optimizer: OptimizerFactory,
+        *,
+        views: Sequence[View] = (identity,),
+        fuse: Fuse = first_view,
+        losses: Sequence[Loss] = (entropy,),
+        unselected: Sequence[Loss] = (),
+        select: Selector | None = None,
+        reduce: Reduce = selected_mean,
+        answer: Fuse | None = None,
+        together: bool = False,
+        update: Callable[[Iterable[Parameter], OptimizerFactory], Updater] = Updater,
+    ) -> None:
+        super().__init__(model)
+        self.views, self.fuse, self.together, self.answer = tuple(views), fuse, together, answer
+        self.losses, self.unselected, self.reduce = tuple(losses), tuple(unselected), reduce
+        self.select = Everything() if select is None else select
+        self.updater = update(model.parameters(), optimizer)
+        self.observer: Callable[[Step], None] | None = None
+
+    def adapt(self, x: Tensor) -> Tensor:
+        """One cycle: the A-step labels the batch, the U-step learns from the labels."""
+        assignment = assign(self.model, x, self.views, self.fuse, together=self.together)
+        weights = self.select(assignment)
+        loss = self._loss(assignment, weights) if bool(weights.any()) else None
+        if loss is not None:
+            self.updater(loss, len(x))
+        self._random_views(advance=True)
+        if self.observer is not None:
+            self.observer(Step(assignment, weights, loss))
+        return self.answer([view.logits for view in assignment.views]) if self.answer else assignment.logits
+
+    def reset(self) -> None:
+        """Put the model, the optimizer, the gathered gradients, the selector and the views back to their start."""
+        super().reset()
+        self.updater.reset()
+        self.select.reset()
+        self._random_views(advance=False)
+
+    def _random_views(self, *, advance: bool) -> None:
+        for view in self.views:
+            if isinstance(view, RandomView):
+                view.step = view.step + 1 if advance else 0
+
+    def _loss(self, assignment: Assignment, weights: Tensor) -> Tensor:
+        loss = self.reduce(_total(self.losses, assignment), weights)
+        return loss + _total(self.unselected, assignment).mean() if self.unselected else loss
+
+
+def _total(losses: Sequence[Loss], assignment: Assignment) -> Tensor:
+    total = losses[0](assignment)
+    for loss in losses[1:]:
+        total = total + loss(assignment)
+    return total

@@ -1,0 +1,74 @@
+"""Losses of the U-step, one value a sample: the caller selects and averages."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ttc.clustering.assignment import Assignment
+from ttc.errors import TTCError
+
+Loss = Callable[[Assignment], Tensor]
+
+
+def entropy(assignment: Assignment) -> Tensor:
+    """The entropy H of each assigned label: (N,)."""
+    return assignment.entropy
+
+
+def similarity(features: Tensor, neighbour: Tensor, bandwidth: float = 1.0) -> Tensor:
+    """How alike two feature vectors are, row by row: (N, D), (N, D) -> (N,) in (0, 1].
+
+    .. math:: \\kappa(x, x') = \\exp(-\\|g(x) - g(x')\\|^2 / 2\\sigma^2)
+
+    >>> similarity(torch.zeros(1, 2), torch.ones(1, 2)).log().tolist()
+    [-1.0]
+    """
+    return torch.exp(-(features - neighbour).square().sum(1) / (2 * bandwidth**2))
+
+
+@dataclass(frozen=True)
+class SimilarityPreserving:
+    """The similarity-preserving constraint between a sample and its neighbour, the second view.
+
+    .. math:: L_{con}(x) = \\kappa(x, x') \\|f(x) - f(x')\\|^2
+
+    Paper: TTC, Sec. "Similarity-Preserving Constraint". κ is held constant: were it not, the loss as a function of the
+    feature distance would fall again beyond σ√2 and push the pair apart.
+    """
+
+    bandwidth: float = 1.0
+    weight: float = 1.0
+    on: str = "logits"
+    reduction: str = "sum"
+    detach_similarity: bool = True
+    normalize_features: bool = False
+    detach_neighbour: bool = False
+
+    def __post_init__(self) -> None:
+        if self.on not in {"logits", "probabilities"}:
+            raise TTCError(f"spc_on is 'logits' or 'probabilities', got '{self.on}'")
+        if self.reduction not in {"sum", "mean"}:
+            raise TTCError(f"spc_reduction is 'sum' or 'mean', got '{self.reduction}'")
+        if self.bandwidth <= 0:
+            raise TTCError(f"bandwidth is positive, got {self.bandwidth}")
+
+    def __call__(self, assignment: Assignment) -> Tensor:
+        if len(assignment.views) < 2:
+            raise TTCError("the similarity-preserving constraint compares two views, the assignment has one")
+        (logits, features), (other_logits, other_features) = assignment.views[:2]
+        if self.detach_neighbour:
+            other_logits, other_features = other_logits.detach(), other_features.detach()
+        if self.normalize_features:
+            features, other_features = (
+                torch.nn.functional.normalize(features),
+                torch.nn.functional.normalize(other_features),
+            )
+        kappa = similarity(features, other_features, self.bandwidth)
+        if self.detach_similarity:
+            kappa = kappa.detach()
+        if self.on == "probabilities":
+            logits, other_logits = logits.softmax(1), other_logits.softmax(1)
+        squares = (logits - other_logits).square()
+        return self.weight * kappa * (squares.sum(1) if self.reduction == "sum" else squares.mean(1))

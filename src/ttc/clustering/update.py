@@ -1,0 +1,137 @@
+"""The U-step: the mean loss of the selected samples, and the gradient steps it leads to."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from ttc.errors import TTCError
+
+OptimizerFactory = Callable[[list[Parameter]], Optimizer]
+Reduce = Callable[[Tensor, Tensor], Tensor]
+"""Maps losses (N,) and weights (N,) to the scalar to minimize."""
+
+
+def selected_mean(losses: Tensor, weights: Tensor) -> Tensor:
+    """The weighted sum over the number of selected samples, as in the paper's Algorithm 1.
+
+    >>> selected_mean(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).item()
+    1.5
+    """
+    return (losses * weights).sum() / weights.count_nonzero()
+
+
+def batch_mean(losses: Tensor, weights: Tensor) -> Tensor:
+    """The weighted sum over the size of the batch, as in the paper's equation.
+
+    >>> batch_mean(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).item()
+    1.0
+    """
+    return (losses * weights).sum() / len(losses)
+
+
+def default_optimizer(num_classes: int) -> OptimizerFactory:
+    """The paper's optimizers: Adam 1e-3 on CIFAR, SGD 2.5e-4 with momentum 0.9 on ImageNet (500 classes and more)."""
+    if num_classes < 500:
+        return partial(torch.optim.Adam, lr=1e-3)
+    return partial(torch.optim.SGD, lr=2.5e-4, momentum=0.9)
+
+
+def batches_for(samples: int, batch_size: int) -> int:
+    """How many batches hold about ``samples`` samples: the paper's Q = 200 / N, rounded, at least one.
+
+    >>> [batches_for(200, n) for n in (1, 64, 100, 128, 150, 200, 256)]
+    [200, 3, 2, 2, 1, 1, 1]
+    """
+    return max(1, int(samples / batch_size + 0.5))
+
+
+class Updater:
+    """Gathers the gradients of Q batches, then takes one optimizer step.
+
+    ``accumulate`` is Q; ``None`` gathers ``samples_per_step`` samples: in whole batches of the size of the first one
+    (``count="batches"``, the paper's Q = 200 / N) or until that many came (``count="samples"``). Gradients are summed,
+    or averaged over the gathered batches with ``reduction="mean"``. ``counter_start=0`` steps on the very first batch.
+    ``reference_batch`` scales the learning rate with the size of the batch, lr · N / reference. Gathered gradients wait
+    across calls; :meth:`flush` steps with what there is.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        optimizer: OptimizerFactory,
+        *,
+        accumulate: int | None = 1,
+        samples_per_step: int = 200,
+        count: str = "batches",
+        reduction: str = "sum",
+        counter_start: int = 1,
+        reference_batch: float | None = None,
+    ) -> None:
+        for name, value in {"accumulate": accumulate, "samples_per_step": samples_per_step}.items():
+            if value is not None and value < 1:
+                raise TTCError(f"{name} is a positive number, got {value}")
+        if count not in {"batches", "samples"}:
+            raise TTCError(f"count is 'batches' or 'samples', got '{count}'")
+        if reduction not in {"sum", "mean"}:
+            raise TTCError(f"the gathered gradients are reduced by 'sum' or 'mean', got '{reduction}'")
+        if counter_start not in {0, 1}:
+            raise TTCError(f"counter_start is 1 or 0, got {counter_start}")
+        self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self.make_optimizer = optimizer
+        self.accumulate, self.samples_per_step = accumulate, samples_per_step
+        self.count, self.reduction, self.counter_start = count, reduction, counter_start
+        self.reference_batch = reference_batch
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget gathered gradients, counters and the optimizer's moments."""
+        self.optimizer = self.make_optimizer(self.parameters)
+        self.learning_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.gathered: list[Tensor | None] = [None] * len(self.parameters)
+        self.gathered_batches = self.gathered_samples = 0
+        self.batches = self.counter_start - 1  # the paper's counter
+        self.nominal: int | None = None  # size of the first batch, which Q is derived from
+
+    def __call__(self, loss: Tensor, batch_size: int) -> bool:
+        """Gather the gradients of ``loss``; whether a step was taken."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        self.gathered = [_sum(old, new) for old, new in zip(self.gathered, gradients, strict=True)]
+        self.gathered_batches += 1
+        self.gathered_samples += batch_size
+        self.batches += 1
+        self.nominal = self.nominal or batch_size
+        if not self._due():
+            return False
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Take a step with the gradients gathered so far, if any."""
+        if not self.gathered_batches:
+            return
+        for parameter, gradient in zip(self.parameters, self.gathered, strict=True):
+            scale = 1 / self.gathered_batches if self.reduction == "mean" else 1
+            parameter.grad = None if gradient is None else gradient * scale if scale != 1 else gradient
+        if self.reference_batch is not None:
+            factor = self.gathered_samples / self.gathered_batches / self.reference_batch
+            for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
+                group["lr"] = rate * factor
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.gathered = [None] * len(self.parameters)
+        self.gathered_batches = self.gathered_samples = 0
+
+    def _due(self) -> bool:
+        if self.accumulate is None and self.count == "samples":
+            return self.gathered_samples >= self.samples_per_step
+        assert self.nominal is not None
+        every = self.accumulate or batches_for(self.samples_per_step, self.nominal)
+        return self.batches % every == 0
+
+
+def _sum(old: Tensor | None, new: Tensor | None) -> Tensor | None:
+    return new if old is None else old if new is None else old + new

@@ -1,0 +1,124 @@
+"""The views of an image that the A-step looks at: the paper's augmentation study.
+
+A view maps a batch (N, C, H, W) to a batch of the same shape. The random ones draw from a seed and a step, so they
+replay after a reset, and copy and pickle like any value.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ttc.errors import TTCError
+
+View = Callable[[Tensor], Tensor]
+
+
+def identity(x: Tensor) -> Tensor:
+    """The images themselves."""
+    return x
+
+
+def horizontal_flip(x: Tensor) -> Tensor:
+    """The images mirrored left to right: the paper's choice of aug(x).
+
+    >>> horizontal_flip(torch.arange(3.0).view(1, 1, 1, 3)).flatten().tolist()
+    [2.0, 1.0, 0.0]
+    """
+    return _images(x).flip(-1)
+
+
+def vertical_flip(x: Tensor) -> Tensor:
+    """The images turned upside down.
+
+    >>> vertical_flip(torch.arange(3.0).view(1, 1, 3, 1)).flatten().tolist()
+    [2.0, 1.0, 0.0]
+    """
+    return _images(x).flip(-2)
+
+
+@dataclass
+class RandomView:
+    """A view that draws from its seed and step: the same for a repeated call, anew once the step advances.
+
+    The cycle advances the step after each batch that it took, so a refused batch leaves no trace.
+    """
+
+    seed: int = field(default=0, kw_only=True)
+    step: int = field(default=0, init=False)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        raise NotImplementedError("a random view defines what it does to a batch")
+
+    def draws(self) -> torch.Generator:
+        """The generator of this step; on the CPU, so that every device sees the same draws."""
+        return torch.Generator().manual_seed((self.seed << 32) + self.step)
+
+
+@dataclass
+class GaussianNoise(RandomView):
+    """Adds N(0, std²) to every value.
+
+    ``std`` is in pixel units of images in [0, 1]; for images that were standardized, give ``normalize=(mean, std)``.
+    """
+
+    std: float = 0.1
+    normalize: tuple[Sequence[float], Sequence[float]] | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        noise = torch.randn(x.shape, generator=self.draws()).to(x) * self.std
+        return x + in_input_units(noise, self.normalize)
+
+
+@dataclass
+class RandomRotation(RandomView):
+    """Turns each image by its own angle, uniform in ±degrees, bilinear, black outside."""
+
+    degrees: float = 30.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        angle = (torch.rand(len(x), generator=self.draws()) * 2 - 1) * math.radians(self.degrees)
+        height, width = _images(x).shape[-2:]
+        cosine, sine, zero = angle.cos(), angle.sin(), torch.zeros(len(x))
+        rows = [cosine, -sine * height / width, zero, sine * width / height, cosine, zero]
+        return _resampled(x, torch.stack(rows, 1).view(-1, 2, 3))
+
+
+@dataclass
+class RandomResizedCrop(RandomView):
+    """Cuts a window of random area and aspect ratio out of each image and enlarges it to full size, bilinear."""
+
+    scale: tuple[float, float] = (0.5, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        generator = self.draws()
+        area = torch.rand(len(_images(x)), generator=generator) * (self.scale[1] - self.scale[0]) + self.scale[0]
+        low, high = map(math.log, self.ratio)
+        aspect = (torch.rand(len(x), generator=generator) * (high - low) + low).exp()
+        width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
+        shift = (torch.rand(2, len(x), generator=generator) * 2 - 1) * (1 - torch.stack([width, height]))
+        zero = torch.zeros(len(x))
+        return _resampled(x, torch.stack([width, zero, shift[0], zero, height, shift[1]], 1).view(-1, 2, 3))
+
+
+def in_input_units(pixels: Tensor, normalize: tuple[Sequence[float], Sequence[float]] | None) -> Tensor:
+    """A difference of pixels (N, C, H, W) on the scale of the network's input, which ``(mean, std)`` standardized."""
+    if normalize is None:
+        return pixels
+    std = torch.as_tensor(normalize[1], dtype=pixels.dtype, device=pixels.device)
+    return pixels / std.view(1, -1, 1, 1)
+
+
+def _images(x: Tensor) -> Tensor:
+    if x.ndim != 4:
+        raise TTCError(f"a view of images takes (N, C, H, W), got shape {tuple(x.shape)}; choose another method")
+    return x
+
+
+def _resampled(x: Tensor, theta: Tensor) -> Tensor:
+    grid = F.affine_grid(theta.to(x), list(x.shape), align_corners=False)
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=False)

@@ -1,0 +1,103 @@
+"""The contract of every method: an object that answers a stream of batches, adapting as it goes."""
+
+import warnings
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from ttc.core.classifier import Classifier
+from ttc.core.normalization import BatchNorm
+from ttc.core.snapshot import Snapshot
+from ttc.errors import TTCError
+
+
+class Adapter(ABC):
+    """Answers each batch of images with logits, and may learn from it.
+
+    ``logits = adapter(images)``: images (N, C, H, W) in, detached finite logits (N, K) out, the same inside
+    ``torch.no_grad()`` and ``torch.inference_mode()``. A batch that is refused (:class:`ttc.TTCError`) changes nothing.
+    An author writes :meth:`adapt`, and extends :meth:`reset` when there is more state than the model's.
+    """
+
+    def __init__(self, model: Classifier) -> None:
+        self.model = model
+        self._start = Snapshot(model)
+        self._accepted: set[torch.Size] = set()  # image shapes the model is known to take: a cache, not a state
+
+    @final
+    def __call__(self, x: Tensor) -> Tensor:
+        """The logits (N, K) for a batch, adapting to it."""
+        with torch.inference_mode(False):
+            x = self._checked(x)
+            with torch.enable_grad():
+                answer = self.adapt(x)
+        return answer.detach()
+
+    @abstractmethod
+    def adapt(self, x: Tensor) -> Tensor:
+        """The answer for a checked batch, with gradients enabled: the one method an author writes."""
+
+    def reset(self) -> None:
+        """Put everything back to the start; extended by methods that hold more than the model."""
+        self._start.restore(self.model)
+
+    def _checked(self, x: Tensor) -> Tensor:
+        if not isinstance(x, Tensor):
+            raise TTCError(f"expected a tensor of images (N, C, H, W), got {type(x).__name__}")
+        if not x.is_floating_point():
+            raise TTCError(f"expected float images, got {x.dtype}; for pixels in 0..255 give images.float() / 255")
+        if x.ndim < 2 or x.numel() == 0:
+            raise TTCError(f"expected a batch of at least one image (N, C, H, W), got shape {tuple(x.shape)}")
+        weight = next(self.model.parameters())
+        if x.device != weight.device:
+            raise TTCError(
+                f"the images are on {x.device} and the model on {weight.device}; move one of them with .to()"
+            )
+        if x.dtype != weight.dtype:
+            raise TTCError(f"the images are {x.dtype} and the model {weight.dtype}; convert one of them with .to()")
+        if not bool(x.isfinite().all()):
+            raise TTCError("the images hold NaN or infinite values; leave those images out")
+        x = x.clone() if x.is_inference() else x.detach()
+        if x.shape[1:] not in self._accepted:
+            self._try(x)
+            self._accepted.add(x.shape[1:])
+        if len(x) == 1 and any(isinstance(module, BatchNorm) for module in self.model.modules()):
+            warnings.warn(
+                "a batch of one image is normalized by its own statistics alone, which ruins most networks; "
+                "use larger batches, or 'norm-blend', 'norm-ema', 'tipi', 't3a' or 'source'",
+                stacklevel=3,
+            )
+        return x
+
+    @torch.no_grad()
+    def _try(self, x: Tensor) -> None:
+        """Show the model a pair of images of a new shape, changing nothing, so that what it cannot take is refused."""
+        before = Snapshot(self.model)
+        try:
+            self.model(x[:1].expand(2, *x.shape[1:]))
+        except TTCError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise TTCError(f"expected {_wanted(self.model)}, got shape {tuple(x.shape)}: {reason}") from error
+        finally:
+            before.restore(self.model)
+
+
+def finite(logits: Tensor) -> Tensor:
+    """``logits``, refused when the model made NaN or infinity of the batch: learning from those would ruin it."""
+    if not bool(logits.isfinite().all()):
+        raise TTCError("the model's outputs for this batch are not finite; check the range of the images")
+    return logits
+
+
+def _wanted(model: nn.Module) -> str:
+    """What the first convolution expects, in words, as far as it can be told."""
+    ranks = {nn.Conv1d: "(N, {0}, L)", nn.Conv2d: "(N, {0}, H, W)", nn.Conv3d: "(N, {0}, D, H, W)"}
+    for module in model.modules():
+        for kind, shape in ranks.items():
+            if isinstance(module, kind):
+                return f"images of shape {shape.format(module.in_channels)}"
+    return "images the model can take"

@@ -1,0 +1,146 @@
+"""A classifier as two parts, f = h∘g, so that methods can read features as well as logits."""
+
+import copy
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ttc.errors import TTCError
+
+
+class Prediction(NamedTuple):
+    """What a classifier says of a batch: logits f(x) (N, K) and features g(x) (N, D), the input of the head."""
+
+    logits: Tensor
+    features: Tensor
+
+
+class Classifier(nn.Module):
+    """A private, frozen copy of a network that answers with a :class:`Prediction`.
+
+    The copy is always in evaluation mode, so dropout and stochastic depth stay off; which statistics its normalization
+    layers use is decided by :mod:`ttc.core.preparation`, never by ``train()`` or ``eval()``.
+
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> classifier = Classifier(network)
+    >>> classifier.head_name, classifier.num_classes
+    ('3', 3)
+    >>> [tuple(part.shape) for part in classifier(torch.rand(5, 3, 2, 2))]
+    [(5, 3), (5, 8)]
+    """
+
+    def __init__(self, model: nn.Module, head: str | None = None) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TTCError(f"expected a torch.nn.Module to adapt, got {type(model).__name__}")
+        self.network = _private_copy(model)
+        self.head_name = find_head(self.network) if head is None else _named_head(self.network, head)
+        self._tapped: list[Tensor] = []
+        self.head.register_forward_pre_hook(self._tap)
+
+    @property
+    def head(self) -> nn.Module:
+        """The final layer h, whose input are the features."""
+        return self.network.get_submodule(self.head_name)
+
+    @property
+    def head_weight(self) -> Tensor:
+        """The rows of the head, one a class: (K, D)."""
+        weight = self.head.weight
+        assert isinstance(weight, Tensor)
+        return weight.flatten(1)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes K."""
+        return len(self.head_weight)
+
+    def forward(self, x: Tensor) -> Prediction:
+        self._tapped.clear()
+        logits = self.network(x)
+        tapped, self._tapped = self._tapped, []
+        if not isinstance(logits, Tensor):
+            raise TTCError(f"expected the model to return a tensor of logits (N, K), got {_described(logits)}; wrap it")
+        if len(tapped) != 1:
+            raise TTCError(
+                f"the layer '{self.head_name}' ran {len(tapped)} times for one batch, a head runs once; "
+                "name the final layer with head='...'"
+            )
+        features = tapped[0].flatten(1)
+        if logits.shape != (len(x), self.num_classes) or len(features) != len(x):
+            raise TTCError(
+                f"expected logits of shape {(len(x), self.num_classes)} and one feature vector an image, got logits "
+                f"{tuple(logits.shape)} and features {tuple(tapped[0].shape)} at '{self.head_name}'; "
+                "name the final layer with head='...'"
+            )
+        return Prediction(logits, features)
+
+    if TYPE_CHECKING:
+
+        def __call__(self, x: Tensor) -> Prediction: ...
+
+    def train(self, mode: bool = True) -> "Classifier":
+        """Stay in evaluation mode, whatever is asked."""
+        return super().train(False)
+
+    def _tap(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._tapped.append(inputs[0])
+
+
+def find_head(network: nn.Module) -> str:
+    """The name of the one obvious final linear layer of a network.
+
+    It is the only linear layer, or else the last layer with parameters in order of registration when that is linear and
+    has no twin: another linear layer beside it that reads equally many features and does not lead into it.
+    """
+    modules: dict[str, nn.Module] = dict(network.named_modules())
+    linear = [name for name, module in modules.items() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise TTCError("the model has no linear layer to take as its head; name the final layer with head='...'")
+    if len(linear) == 1:
+        return linear[0]
+    last = [name for name, module in modules.items() if next(module.parameters(recurse=False), None) is not None][-1]
+    parent, final = network.get_submodule(last.rpartition(".")[0]), modules[last]
+    if not isinstance(final, nn.Linear):
+        raise TTCError(
+            f"the model has {len(linear)} linear layers and none comes last; name the head: {_options(linear)}"
+        )
+    beside = [child for child in parent.children() if isinstance(child, nn.Linear) and child is not final]
+    width = final.in_features
+    if not isinstance(parent, nn.Sequential) and any(twin.in_features == width != twin.out_features for twin in beside):
+        raise TTCError(f"the model seems to have several heads; name the one for the classes: {_options(linear)}")
+    return last
+
+
+def _named_head(network: nn.Module, name: str) -> str:
+    modules: dict[str, nn.Module] = dict(network.named_modules())
+    if name not in modules or not name:
+        linear = [found for found, module in modules.items() if isinstance(module, nn.Linear)]
+        raise TTCError(f"the model has no layer called '{name}'; its linear layers: {_options(linear)}")
+    if not isinstance(getattr(modules[name], "weight", None), Tensor):
+        raise TTCError(f"the layer '{name}' ({type(modules[name]).__name__}) has no weight with one row a class")
+    return name
+
+
+def _options(names: list[str]) -> str:
+    shown = names[-5:]
+    return ", ".join(f"head='{name}'" for name in shown) or "none"
+
+
+def _private_copy(model: nn.Module) -> nn.Module:
+    original = getattr(model, "_orig_mod", model)  # what torch.compile wraps: adapted uncompiled
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            network: nn.Module = copy.deepcopy(original)
+    except Exception as error:
+        raise TTCError(f"the model cannot be copied, and adaptation never touches the original: {error}") from error
+    return network.eval().requires_grad_(False)
+
+
+def _described(output: object) -> str:
+    if isinstance(output, dict):
+        return f"a dict with keys {list(output)}"
+    if isinstance(output, tuple | list):
+        return f"a {type(output).__name__} of {len(output)}"
+    return type(output).__name__

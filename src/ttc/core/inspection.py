@@ -1,0 +1,83 @@
+"""What can be adapted in a model, and what a user should know before trying."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ttc.core.classifier import Classifier
+from ttc.core.preparation import norm_layers
+from ttc.errors import TTCError
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The findings of :func:`inspect`; ``print`` shows them as text."""
+
+    head: str | None
+    num_classes: int | None
+    feature_width: int | None
+    parameters: int
+    norm_layers: dict[str, int]
+    affine_parameters: int
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        norms = ", ".join(f"{count} {kind}" for kind, count in self.norm_layers.items()) or "none"
+        head = (
+            f"'{self.head}', {self.feature_width} features to {self.num_classes} classes" if self.head else "not found"
+        )
+        lines = [
+            f"parameters            {self.parameters:,}",
+            f"head                  {head}",
+            f"normalization layers  {norms}",
+            f"adaptable parameters  {self.affine_parameters:,} (scale and shift)",
+            *(f"warning               {warning}" for warning in self.warnings),
+        ]
+        return "\n".join(lines)
+
+
+def inspect(model: nn.Module, *, head: str | None = None, batch_size: int | None = None) -> Inspection:
+    """What adaptation will find in ``model``: its normalization layers, its head, and what stands in the way.
+
+    >>> pool = nn.AdaptiveAvgPool2d(1)
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), pool, nn.Flatten(), nn.Linear(4, 2))
+    >>> found = inspect(model)
+    >>> found.head, found.norm_layers, found.affine_parameters
+    ('4', {'BatchNorm2d': 1}, 8)
+    >>> found.warnings
+    ()
+    """
+    warnings = []
+    classifier: Classifier | None = None
+    try:
+        classifier = Classifier(model, head)
+    except TTCError as error:
+        warnings.append(str(error))
+    layers = [layer for _, layer in norm_layers(model)]
+    affine = sum(parameter.numel() for layer in layers for parameter in layer.parameters(recurse=False))
+    batch_norms = [layer for layer in layers if isinstance(layer, _BatchNorm)]
+    if not layers:
+        warnings.append("no normalization layers: only 'source', 't3a' and 'source+flip' apply")
+    elif not affine:
+        warnings.append("the normalization layers have no scale and shift: only statistics can adapt ('norm')")
+    elif not batch_norms:
+        warnings.append("no BatchNorm: 'norm' equals 'source', the other methods adapt scale and shift only")
+    if batch_norms and any(layer.running_mean is None for layer in batch_norms):
+        warnings.append("a BatchNorm stores no source statistics: 'norm-blend', 'norm-ema' and 'tipi' do not apply")
+    if batch_norms and batch_size == 1:
+        warnings.append(
+            "batch of one: batch statistics of one image ruin most networks: use 'norm-blend', 'tipi' or 't3a'"
+        )
+    elif batch_norms and batch_size is not None and batch_size < 16:
+        warnings.append(f"small batch ({batch_size}): batch statistics are noisy: compare with 'norm-blend' and 'tipi'")
+    return Inspection(
+        head=classifier.head_name if classifier else None,
+        num_classes=classifier.num_classes if classifier else None,
+        feature_width=classifier.head_weight.shape[1] if classifier else None,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        norm_layers=dict(Counter(type(layer).__name__ for layer in layers)),
+        affine_parameters=affine,
+        warnings=tuple(warnings),
+    )

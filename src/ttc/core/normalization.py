@@ -1,0 +1,210 @@
+"""Batch normalization with named statistics: source, batch, blend, track, robust.
+
+Each layer takes over weight, bias, eps and the source statistics of a ``BatchNorm``; ``train()`` and ``eval()`` make no
+difference to it. With one value a channel (N·H·W = 1) a batch has no variance: the layer then keeps to the statistics
+it holds, with a warning.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ttc.errors import TTCError
+
+Statistics = Callable[[_BatchNorm], nn.Module]
+"""Makes the layer that takes a BatchNorm's place."""
+
+
+def source_statistics(layer: _BatchNorm) -> nn.Module:
+    """The layer itself: in evaluation mode it normalizes with the stored source mean and variance."""
+    return layer
+
+
+class NamedNorm(nn.Module):
+    """What the replaced layers share: the affine map and the source mean and variance, each (C,)."""
+
+    mean: Tensor | None
+    variance: Tensor | None
+
+    def __init__(self, layer: _BatchNorm) -> None:
+        super().__init__()
+        self.num_features, self.eps = layer.num_features, layer.eps
+        self.weight: nn.Parameter | None = layer.weight
+        self.bias: nn.Parameter | None = layer.bias
+        self.register_buffer("mean", layer.running_mean)
+        self.register_buffer("variance", layer.running_var)
+
+    def held(self, x: Tensor) -> Tensor:
+        """``x`` normalized with the statistics the layer holds, as constants."""
+        return F.batch_norm(x, self.mean, self.variance, self.weight, self.bias, False, 0.0, self.eps)
+
+    def has_variance(self, x: Tensor) -> bool:
+        """Whether the batch has more than one value a channel; if not, says so once."""
+        if x.numel() > x.shape[1]:
+            return True
+        if self.mean is None:
+            raise TTCError("a batch of one value a channel has no variance, and the layer has no source statistics")
+        warnings.warn(
+            "a normalization layer got one value a channel (a batch of one image): it used its stored statistics; "
+            "give larger batches",
+            stacklevel=2,
+        )
+        return False
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}"
+
+
+class BatchNorm(NamedNorm):
+    """BN-BATCH: the mean and biased variance of the current batch, nothing remembered."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.has_variance(x):
+            return self.held(x)
+        return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+
+
+class BlendNorm(NamedNorm):
+    """BN-BLEND(α): ``(1-α)·source + α·batch`` for mean and (unbiased) variance, nothing remembered.
+
+    Give ``alpha``, or ``source_pseudo_count`` N_s, and α = N / (N + N_s) follows the size N of each batch.
+    The (μ_s - μ_t)² term of a true mixture variance is left out, as in every public implementation.
+    """
+
+    def __init__(
+        self, layer: _BatchNorm, *, alpha: float | None = None, source_pseudo_count: float | None = None
+    ) -> None:
+        if (alpha is None) == (source_pseudo_count is None):
+            raise TTCError("blended statistics take either alpha or source_pseudo_count, one of the two")
+        if alpha is not None and not 0 <= alpha <= 1:
+            raise TTCError(f"alpha is the weight of the batch and lies in [0, 1], got {alpha}")
+        if source_pseudo_count is not None and source_pseudo_count < 0:
+            raise TTCError(f"source_pseudo_count counts images and is not negative, got {source_pseudo_count}")
+        super().__init__(layer)
+        _require_source(self)
+        self.alpha, self.source_pseudo_count = alpha, source_pseudo_count
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.mean is not None
+        assert self.variance is not None
+        if not self.has_variance(x):
+            return self.held(x)
+        alpha = self.alpha if self.source_pseudo_count is None else len(x) / (len(x) + self.source_pseudo_count)
+        assert alpha is not None
+        mean, variance = _moments(x, unbiased=True)
+        mean, variance = _between(self.mean, mean, alpha), _between(self.variance, variance, alpha)
+        return _normalized(self, x, mean, variance)
+
+
+class TrackNorm(NamedNorm):
+    """BN-TRACK: normalizes with the batch while the held statistics follow; or with those, when not following.
+
+    ``branches`` keeps that many sets of statistics for one affine map (TIPI has two). See :func:`tracking`.
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, layer: _BatchNorm, *, momentum: float = 0.1, branches: int = 1) -> None:
+        super().__init__(layer)
+        _require_source(self)
+        self.mean = self.mean.repeat(branches, 1)  # (branches, C)
+        self.variance = self.variance.repeat(branches, 1)
+        self.momentum, self.branch, self.following = momentum, 0, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, variance = self.mean[self.branch], self.variance[self.branch]  # views: batch_norm writes into them
+        following = self.following and self.has_variance(x)
+        return F.batch_norm(x, mean, variance, self.weight, self.bias, following, self.momentum, self.eps)
+
+
+class RobustNorm(NamedNorm):
+    """BN-ROBUST(α): ``s ← (1-α)·s + α·batch`` (biased variance), then normalizes with the updated s.
+
+    The gradient flows through the α·batch part. When not following it normalizes with s as it is.
+    """
+
+    def __init__(self, layer: _BatchNorm, *, alpha: float = 0.05) -> None:
+        super().__init__(layer)
+        _require_source(self)
+        self.alpha, self.following = alpha, False
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.mean is not None
+        assert self.variance is not None
+        if not self.following:
+            return self.held(x)
+        mean, variance = _moments(x, unbiased=False)
+        mean, variance = _between(self.mean, mean, self.alpha), _between(self.variance, variance, self.alpha)
+        self.mean.copy_(mean.detach())
+        self.variance.copy_(variance.detach())
+        return _normalized(self, x, mean, variance)
+
+
+@contextmanager
+def tracking(model: nn.Module, *, branch: int = 0) -> Iterator[None]:
+    """Let the tracking layers of ``model`` follow the batches on one branch of their statistics."""
+    layers = [module for module in model.modules() if isinstance(module, TrackNorm | RobustNorm)]
+    for layer in layers:
+        layer.following = True
+        if isinstance(layer, TrackNorm):
+            layer.branch = branch
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.following = False
+            if isinstance(layer, TrackNorm):
+                layer.branch = 0
+
+
+def with_statistics(network: nn.Module, statistics: Statistics) -> None:
+    """Replace every BatchNorm of a private network by the layer that ``statistics`` makes of it, in place."""
+    if statistics is source_statistics:
+        return
+    for name, layer in list(network.named_modules()):
+        if isinstance(layer, _BatchNorm):
+            parent_name, _, own = name.rpartition(".")
+            setattr(network.get_submodule(parent_name), own, _replacement(name, layer, statistics))
+
+
+def _replacement(name: str, layer: _BatchNorm, statistics: Statistics) -> nn.Module:
+    own_forward = type(layer).forward not in {_BatchNorm.forward, nn.SyncBatchNorm.forward}
+    following = list(layer.children())
+    if own_forward and not following:
+        raise TTCError(
+            f"the layer '{name}' ({type(layer).__name__}) is a BatchNorm with a forward of its own, which a change of "
+            "statistics would lose; use a plain BatchNorm there"
+        )
+    # Norm-and-activation layers (timm's BatchNormAct2d) hold what comes after the normalization as children.
+    return nn.Sequential(statistics(layer), *following).eval() if following else statistics(layer).eval()
+
+
+def _require_source(layer: NamedNorm) -> None:
+    if layer.mean is None or layer.variance is None:
+        raise TTCError("these statistics start from the source's, but a BatchNorm of the model stores none")
+
+
+def _moments(x: Tensor, *, unbiased: bool) -> tuple[Tensor, Tensor]:
+    """Mean and variance a channel, each (C,), in float32 at least."""
+    x = x.float() if x.dtype in {torch.float16, torch.bfloat16} else x
+    variance, mean = torch.var_mean(x, dim=[0, *range(2, x.ndim)], correction=int(unbiased))
+    return mean, variance
+
+
+def _between(held: Tensor, new: Tensor, weight: float) -> Tensor:
+    return torch.lerp(held.to(new), new, weight)
+
+
+def _normalized(layer: NamedNorm, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    scale = torch.rsqrt(variance + layer.eps)
+    if layer.weight is not None:
+        scale = scale * layer.weight
+    shift = -mean * scale if layer.bias is None else layer.bias - mean * scale
+    return (x * scale.view(shape) + shift.view(shape)).to(x.dtype)

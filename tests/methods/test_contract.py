@@ -1,0 +1,222 @@
+"""The promises of the contract, for every entry of METHODS."""
+
+import copy
+import pickle
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttc
+from ttc.clustering import ClusteringAdapter, Step
+from ttc.core import Adapter
+
+CACHES = {"_accepted"}  # what an adapter may remember of shapes without its answers depending on it
+NAMES = sorted(ttc.METHODS)
+LEARNS = [name for name in NAMES if name not in {"source", "norm", "norm-blend", "source+flip", "norm+flip"}]
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def answers(adapter: Adapter, stream: list[Tensor]) -> list[Tensor]:
+    return [adapter(batch) for batch in stream]
+
+
+def same(left: list[Tensor], right: list[Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(left, right, strict=True))
+
+
+def held(value: Any, path: str = "adapter", seen: frozenset[int] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Every value reachable from an object, by path: tensors, numbers, strings, types."""
+    if id(value) in seen:
+        return
+    seen = seen | {id(value)}
+    if isinstance(value, Tensor):
+        yield path, (value.detach().clone(), value.requires_grad)
+        yield f"{path}.grad", None if not value.is_leaf or value.grad is None else value.grad.clone()
+    elif isinstance(value, torch.optim.Optimizer):
+        yield from held(value.state_dict(), path, seen)
+    elif isinstance(value, dict):
+        yield f"{path}.keys", [str(key) for key in value]
+        for key, item in value.items():
+            yield from held(item, f"{path}[{key}]", seen)
+    elif isinstance(value, list | tuple | set):
+        yield f"{path}.len", len(value)
+        for index, item in enumerate(value):
+            yield from held(item, f"{path}[{index}]", seen)
+    elif (
+        hasattr(value, "__dict__") and not isinstance(value, type) and not callable(type(value).__dict__.get("__get__"))
+    ):
+        yield f"{path}.type", type(value)
+        for key, item in vars(value).items():
+            if key not in CACHES:
+                yield from held(item, f"{path}.{key}", seen)
+    else:
+        yield path, value if isinstance(value, int | float | str | bool | None) else type(value)
+
+
+def differences(left: dict[str, Any], right: dict[str, Any]) -> list[str]:
+    def equal(one: Any, other: Any) -> bool:
+        if isinstance(one, Tensor) and isinstance(other, Tensor):
+            return torch.equal(one, other)
+        if isinstance(one, tuple) and isinstance(other, tuple) and one and isinstance(one[0], Tensor):
+            return torch.equal(one[0], other[0]) and one[1] == other[1]
+        return type(one) is type(other) and bool(one == other)
+
+    return [path for path in left.keys() | right.keys() if not equal(left.get(path, ...), right.get(path, ...))]
+
+
+def test_the_fixture_is_selective(model: nn.Module, stream: list[Tensor]) -> None:
+    steps: list[Step] = []
+    for name in ("ttc", "eta"):
+        adapter = ttc.adapt(model, name)
+        assert isinstance(adapter, ClusteringAdapter)
+        adapter.observer = steps.append
+        answers(adapter, stream)
+    fractions = [(step.weights > 0).float().mean().item() for step in steps]
+    assert all(0 < fraction < 1 for fraction in fractions), fractions
+
+
+def test_answers_are_detached_finite_logits(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    for batch, answer in zip(stream, answers(ttc.adapt(model, name), stream), strict=True):
+        assert answer.shape == (len(batch), 4)
+        assert answer.dtype == batch.dtype
+        assert not answer.requires_grad
+        assert answer.grad_fn is None
+        assert answer.isfinite().all()
+
+
+@pytest.mark.parametrize("name", LEARNS)
+def test_a_method_that_learns_changes_its_answers(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, name)
+    found = answers(adapter, [*stream, *stream, stream[0]])  # more than the 200 samples a gathered step takes
+    assert not torch.equal(found[0], found[-1])
+
+
+def test_only_what_requires_grad_and_buffers_change(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, name)
+    frozen = {key: value.clone() for key, value in adapter.model.named_parameters() if not value.requires_grad}
+    assert any("fc" in key for key in frozen)
+    answers(adapter, stream)
+    after = dict(adapter.model.named_parameters())
+    assert all(torch.equal(value, after[key]) for key, value in frozen.items())
+    norms = {"body.1.weight", "body.1.bias", "body.4.weight", "body.4.bias"}
+    tunable = {key for key, value in after.items() if value.requires_grad}
+    assert tunable in (set(), {f"network.{norm}" for norm in norms})
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_same_answers_under_the_callers_modes(name: str, mode: Any, model: nn.Module, stream: list[Tensor]) -> None:
+    expected = answers(ttc.adapt(model, name), stream)
+    with mode():
+        adapter = ttc.adapt(model, name)
+        images = [batch.clone() for batch in stream]  # inference tensors, inside inference mode
+        found = answers(adapter, images)
+        adapter.reset()
+        again = answers(adapter, images)
+    assert same(found, expected)
+    assert same(again, expected)
+
+
+def test_a_batch_of_one_works(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        answer = adapter(stream[0][:1])
+    assert answer.shape == (1, 4)
+    assert answer.isfinite().all()
+    needs_batches = ttc.METHODS[name].needs == "batches of many images"
+    assert any("batch of one" in str(warning.message) for warning in caught) == needs_batches
+
+
+def test_two_adapters_share_nothing(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    expected = answers(ttc.adapt(model, name), stream)
+    first, second = ttc.adapt(model, name), ttc.adapt(model, name)
+    for batch in stream:
+        first(batch.flip(0))
+    assert same(answers(second, stream), expected)
+
+
+def test_reset_restores_every_held_value(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, name)
+    before = dict(held(adapter))
+    first = answers(adapter, stream)
+    if name in LEARNS:
+        assert differences(before, dict(held(adapter)))
+    adapter.reset()
+    assert differences(before, dict(held(adapter))) == []
+    assert same(answers(adapter, stream), first)
+
+
+def test_a_refused_batch_changes_nothing(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter, untroubled = ttc.adapt(model, name), ttc.adapt(model, name)
+    adapter(stream[0]), untroubled(stream[0])
+    before = dict(held(adapter))
+    good = stream[1]
+    bad: list[Any] = [
+        good[0],
+        good[:, :2],
+        good[:0],
+        (good * 255).to(torch.uint8),
+        good.double(),
+        good.masked_fill(good > 0.5, float("nan")),
+        good.masked_fill(good > 0.5, float("inf")),
+        torch.full_like(good, 3e38),  # finite, but the network makes infinities of it
+        good.to("meta"),
+        good.numpy(),
+        None,
+    ]
+    for images in bad:
+        with pytest.raises(ttc.TTCError) as refusal:
+            adapter(images)
+        assert str(refusal.value)
+        assert "\n" not in str(refusal.value)
+    assert differences(before, dict(held(adapter))) == []
+    assert same(answers(adapter, stream[1:]), answers(untroubled, stream[1:]))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda adapter: pickle.loads(pickle.dumps(adapter))])
+def test_copies_go_on_alike(name: str, duplicate: Any, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, name)
+    answers(adapter, stream[:3])
+    twin = duplicate(adapter)
+    expected = answers(adapter, stream[3:])
+    assert same(answers(twin, stream[3:]), expected)
+    adapter.reset(), twin.reset()
+    assert same(answers(twin, stream), answers(adapter, stream))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_precisions(name: str, dtype: torch.dtype, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(copy.deepcopy(model).to(dtype), name)
+    for batch in stream:
+        answer = adapter(batch.to(dtype))
+        assert answer.dtype == dtype
+        assert answer.isfinite().all()
+
+
+def test_channels_last(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    expected = answers(ttc.adapt(model, name), stream[:2])
+    moved = copy.deepcopy(model).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    found = answers(ttc.adapt(moved, name), [batch.to(memory_format=torch.channels_last) for batch in stream[:2]])
+    tolerance = 0.3 if name == "tipi" else 1e-4  # TIPI's perturbation is the sign of rounding noise
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def test_the_short_last_batch_is_answered(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, name)
+    assert [len(answer) for answer in answers(adapter, [stream[0], stream[1][:5]])] == [24, 5]
+
+
+def test_the_callers_gradients_do_not_leak(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    images = stream[0].clone().requires_grad_(True)
+    ttc.adapt(model, name)(images)
+    assert images.grad is None
+    assert all(parameter.grad is None or not parameter.grad.isnan().any() for parameter in model.parameters())
