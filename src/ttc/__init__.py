@@ -16,7 +16,7 @@ from ttc.errors import TTCError
 if TYPE_CHECKING:
     from ttc import clustering, core, methods, models
     from ttc.core import Adapter, Classifier, Inspection, Prediction, inspect
-    from ttc.methods import METHODS, adapt
+    from ttc.methods import METHODS, adapt, load_adaptation
 
 __version__ = "0.1.0.dev0"
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "clustering",
     "core",
     "inspect",
+    "load_adaptation",
     "methods",
     "models",
 ]
@@ -37,6 +38,7 @@ __all__ = [
 _HOMES = {
     "METHODS": "ttc.methods",
     "adapt": "ttc.methods",
+    "load_adaptation": "ttc.methods",
     "Adapter": "ttc.core",
     "Classifier": "ttc.core",
     "Inspection": "ttc.core",

@@ -1,7 +1,7 @@
 """S(x): which samples take part in the U-step, as weights; zero leaves a sample out."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -11,7 +11,10 @@ from ttc.errors import TTCError
 
 
 class Selector(Protocol):
-    """Maps an assignment to weights (N,), detached and not negative; ``reset`` forgets what it remembers."""
+    """Maps an assignment to weights (N,), detached and not negative; ``reset`` forgets what it remembers.
+
+    One that remembers names those attributes in ``holds``, as an adapter does.
+    """
 
     def __call__(self, assignment: Assignment) -> Tensor: ...
 
@@ -63,6 +66,7 @@ class ReliableAndDiverse:
     before the batch, of the mean probability of selected samples. Weight: exp(E0 - H).
     """
 
+    holds: ClassVar[tuple[str, ...]] = ("mean_probability",)
     entropy_margin: float
     redundancy_margin: float
     momentum: float = 0.9

@@ -59,6 +59,8 @@ class Updater:
     across calls; :meth:`flush` steps with what there is.
     """
 
+    holds = ("optimizer", "gathered", "gathered_batches", "gathered_samples", "batches", "nominal")
+
     def __init__(
         self,
         parameters: Iterable[Parameter],

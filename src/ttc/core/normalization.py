@@ -163,6 +163,17 @@ def tracking(model: nn.Module, *, branch: int = 0) -> Iterator[None]:
                 layer.branch = 0
 
 
+def following(model: nn.Module) -> bool:
+    """Whether a forward pass may change statistics that the model remembers."""
+    return any(isinstance(module, TrackNorm | RobustNorm) for module in model.modules())
+
+
+@contextmanager
+def still(model: nn.Module) -> Iterator[None]:
+    """Let no statistics of ``model`` follow what it is shown."""
+    yield
+
+
 def with_statistics(network: nn.Module, statistics: Statistics) -> None:
     """Replace every BatchNorm of a private network by the layer that ``statistics`` makes of it, in place."""
     if statistics is source_statistics:

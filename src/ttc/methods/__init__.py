@@ -5,12 +5,13 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from itertools import compress, product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from ttc.core import Adapter, Classifier
+from ttc.core import Adapter, Classifier, Recipe, read_adaptation
 from ttc.errors import TTCError
 from ttc.methods.compositions import eta, tent, ttc
 from ttc.methods.flip import with_flip
@@ -105,7 +106,22 @@ def adapt(model: nn.Module, method: str = "ttc", *, head: str | None = None, **o
                 f"'{method}' has no option '{option}'{_nearest(option, found.options)}; its options: {valid}"
             )
     with torch.inference_mode(False):
-        return found.build(Classifier(model, head), **options)
+        adapter = found.build(Classifier(model, head), **options)
+    adapter.recipe = Recipe(method, {**options, **({} if head is None else {"head": head})})
+    return adapter
+
+
+def load_adaptation(model: nn.Module, path: str | Path, **options: Any) -> Adapter:
+    """The adapter that was saved to ``path``, around the same ``model``, ready to go on as if it had never stopped.
+
+    Method and options are in the file; those that a file cannot hold, such as an optimizer factory, are given again.
+    Refused (:class:`ttc.TTCError`) for another model, other options or a damaged file.
+    """
+    saved = read_adaptation(Path(path))
+    recipe = saved.recipe(options)
+    adapter = adapt(model, recipe.method, **recipe.options)
+    adapter.load(path)
+    return adapter
 
 
 def _nearest(word: str, known: list[str]) -> str:
