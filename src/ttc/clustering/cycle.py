@@ -66,6 +66,8 @@ class ClusteringAdapter(Adapter):
         loss = self._loss(assignment, weights) if bool(weights.any()) else None
         if loss is not None:
             self.updater(loss, len(x))
+        else:
+            self.updater.pass_over(len(x))
         self._random_views(advance=True)
         if self.observer is not None:
             self.observer(Step(assignment, weights, loss))

@@ -111,9 +111,22 @@ class Updater:
         self.flush()
         return True
 
+    def pass_over(self, batch_size: int) -> None:
+        """Count a batch that had nothing to learn from: when counting samples, it brings the next step closer."""
+        if self.accumulate is None and self.count == "samples":
+            self.gathered_samples += batch_size
+            if self._due():
+                self.flush()
+
+    def gather_samples(self, samples: int) -> None:
+        """From now on step once ``samples`` samples came, with the mean gradient: one step size at any batch size."""
+        self.accumulate, self.samples_per_step, self.count, self.reduction = None, samples, "samples", "mean"
+        self.reset()
+
     def flush(self) -> None:
         """Take a step with the gradients gathered so far, if any."""
         if not self.gathered_batches:
+            self.gathered_samples = 0
             return
         for parameter, gradient in zip(self.parameters, self.gathered, strict=True):
             scale = 1 / self.gathered_batches if self.reduction == "mean" else 1

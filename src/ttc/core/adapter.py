@@ -143,7 +143,7 @@ class Adapter(ABC):
         if len(x) == 1 and any(isinstance(module, BatchNorm) for module in self.model.modules()):
             warnings.warn(
                 "a batch of one image is normalized by its own statistics alone, which ruins most networks; "
-                "use larger batches, or 'norm-blend', 'norm-ema', 'tipi', 't3a' or 'source'",
+                "use larger batches, or make the method fit with small_batches=True",
                 stacklevel=3,
             )
         return x

@@ -15,6 +15,7 @@ from ttc.core import Adapter, Classifier, Recipe, read_adaptation
 from ttc.errors import TTCError
 from ttc.methods.compositions import eta, tent, ttc
 from ttc.methods.flip import with_flip
+from ttc.methods.small_batches import for_small_batches
 from ttc.methods.statistics import norm, norm_blend, norm_ema, source
 from ttc.methods.t3a import t3a
 from ttc.methods.tipi import tipi
@@ -80,12 +81,20 @@ METHODS: dict[str, Method] = {
 }
 
 
-def adapt(model: nn.Module, method: str = "ttc", *, head: str | None = None, **options: Any) -> Adapter:
+def adapt(
+    model: nn.Module,
+    method: str = "ttc",
+    *,
+    head: str | None = None,
+    small_batches: bool | str = False,
+    **options: Any,
+) -> Adapter:
     """An adapter for ``model``: call it with batches of images, it answers with logits and adapts as it goes.
 
     ``model`` is never touched: the adapter works on a private copy. ``head`` names the final layer when it cannot be
     told; ``options`` go to the method (``METHODS[method].options`` lists them), ``optimizer`` being a factory such as
-    ``partial(torch.optim.Adam, lr=1e-3)``.
+    ``partial(torch.optim.Adam, lr=1e-3)``. ``small_batches=True`` makes any method fit for small batches, down to
+    single images (:func:`ttc.methods.small_batches.for_small_batches`).
 
     >>> pool = nn.AdaptiveAvgPool2d(1)
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), pool, nn.Flatten(), nn.Linear(8, 5))
@@ -107,7 +116,10 @@ def adapt(model: nn.Module, method: str = "ttc", *, head: str | None = None, **o
             )
     with torch.inference_mode(False):
         adapter = found.build(Classifier(model, head), **options)
-    adapter.recipe = Recipe(method, {**options, **({} if head is None else {"head": head})})
+        if small_batches is not False:
+            adapter = for_small_batches(adapter, small_batches)
+            options["small_batches"] = small_batches
+    adapter.recipe = Recipe(method, options if head is None else {**options, "head": head})
     return adapter
 
 
