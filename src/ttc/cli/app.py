@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
+from ttc.cli import methods
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -14,6 +15,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.command("methods")(methods.methods)
 
 
 def _version(wanted: bool) -> None:
