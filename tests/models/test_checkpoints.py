@@ -64,13 +64,14 @@ def test_a_prefix_of_some_keys_stays(tmp_path: Path) -> None:
 
 
 def test_a_wrapped_model_takes_bare_and_prefixed_weights(tmp_path: Path) -> None:
-    wrapped = nn.ModuleDict({"model": nn.Linear(2, 2)})
+    layer = nn.Linear(2, 2)
+    wrapped = nn.ModuleDict({"model": layer})
     for prefix in ("", "model.", "module.model."):
         state = {f"{prefix}weight": torch.full((2, 2), 3.0), f"{prefix}bias": torch.ones(2)}
         torch.save(state, tmp_path / "w.pt")
-        nn.init.zeros_(wrapped["model"].weight)
+        nn.init.zeros_(layer.weight)
         load_checkpoint(wrapped, tmp_path / "w.pt")
-        assert wrapped["model"].weight.tolist() == [[3, 3], [3, 3]]
+        assert layer.weight.tolist() == [[3, 3], [3, 3]]
 
 
 def test_batch_counters_may_be_absent(tmp_path: Path, weights: dict[str, Tensor]) -> None:
