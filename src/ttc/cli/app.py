@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
+from ttc.cli import data, doctor
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -14,6 +15,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+app.add_typer(data.app, name="data")
+app.command()(doctor.doctor)
 
 
 def _version(wanted: bool) -> None:

@@ -5,13 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ttc.data.images import Images, Indices, Labels, Pixels, checked_indices
 from ttc.data.location import unwritable
 from ttc.files import atomic
+
+if TYPE_CHECKING:
+    from ttc.corruptions.tables import TableName  # reading clean data must not wait for torch
 
 CHUNK = 256  # pictures corrupted at once while a cache is filled
 
@@ -28,7 +31,7 @@ class CorruptedImages:
     corruption: str
     severity: int
     seed: int = 0
-    table: str | None = None
+    table: "TableName | None" = None
     stored: Pixels | None = field(default=None, repr=False)
 
     @property
@@ -52,10 +55,8 @@ class CorruptedImages:
             return np.asarray(self.stored[index])
         from ttc.corruptions import corrupt
 
-        settings: dict[str, Any] = {} if self.table is None else {"table": self.table}
         clean = self.images.pixels(index)
-        made: Pixels = corrupt(clean, self.corruption, self.severity, seed=self.seed, indices=index, **settings)
-        return made
+        return corrupt(clean, self.corruption, self.severity, table=self.table, seed=self.seed, indices=index)
 
     @cached_property
     def checksum(self) -> str:
@@ -68,7 +69,7 @@ def corrupted(
     corruption: str,
     severity: int,
     seed: int = 0,
-    table: str | None = None,
+    table: "TableName | None" = None,
     cache: Path | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Images:

@@ -41,7 +41,7 @@ def state(name: str, root: Path, thorough: bool = False, step: Step | None = Non
     paths = [*(part.path for part in source.parts), *source.folders]
     absent = [path for path in paths if not (root / path).exists()]
     if len(absent) == len(paths):
-        return State("missing", str(root / paths[0]))
+        return State("missing", paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more")
     if absent:
         return State("damaged", f"{len(absent)} of {len(paths)} are missing, such as {absent[0]}")
     done, total = 0, sum(part.size for part in source.parts)
