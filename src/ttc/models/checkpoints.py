@@ -28,6 +28,11 @@ _NUMBERS += [(_REBUILD, f"numpy.{core}.multiarray.scalar") for core in ("core", 
 
 def read_state(path: Path) -> State:
     """The tensors in a checkpoint file by name, out of wrappers such as ``{"state_dict": …}`` and common prefixes."""
+    return unwrapped(read_file(path), path)
+
+
+def read_file(path: Path) -> object:
+    """The content of a checkpoint file: tensors, numbers and containers, never code."""
     if not path.is_file():
         raise TTCError(f"there is no checkpoint {path}: give the path of a .pt, .pth, .th or .safetensors file")
     if path.stat().st_size == 0:
@@ -36,7 +41,7 @@ def read_state(path: Path) -> State:
         head = file.read(64).lstrip().lower()
     if head.startswith((b"<!doctype", b"<html")):
         raise TTCError(f"{path} is a web page, not a checkpoint: the download went wrong, fetch it again")
-    return unwrapped(_read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path), path)
+    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
 
 
 def unwrapped(content: object, path: Path) -> State:
