@@ -135,6 +135,11 @@ def test_wrong_recipes(wrong: dict[str, float], message: str) -> None:
         Recipe(**wrong)  # type: ignore[arg-type]
 
 
+def test_a_diverging_training_stops() -> None:
+    with pytest.raises(TTCError, match=r"the loss is (nan|inf) in epoch \d: lower the learning rate"):
+        trained(network(), Recipe(epochs=3, batch_size=4, peak_lr=1e30, crop_padding=2))
+
+
 def test_too_few_images() -> None:
     with pytest.raises(TTCError, match="a batch takes 128 images, 11 were given: lower the batch size"):
         trained(network(), Recipe())

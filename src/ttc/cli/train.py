@@ -85,17 +85,19 @@ def _train(network: "nn.Module", images: "Images", recipe: "Recipe", checkpoint:
 
     pixels = torch.from_numpy(images.pixels(range(len(images)))).permute(0, 3, 1, 2).contiguous()
     labels = torch.from_numpy(images.labels)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps, left"), TimeRemainingColumn())
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps, {task.fields[rate]}, left"), TimeRemainingColumn())
+    if checkpoint.exists():
+        console.print(f"going on from {checkpoint}")
     try:
-        with Progress(TextColumn("{task.description}"), *columns, console=console) as progress:
-            task = progress.add_task("training", total=None)
+        with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as progress:
+            task = progress.add_task("training", total=None, rate="")
             for at in training.train(network, pixels, labels, recipe, checkpoint):
                 seen, total = at.epoch * at.steps_per_epoch + at.step, recipe.epochs * at.steps_per_epoch
                 text = f"epoch {at.epoch + 1}/{recipe.epochs}, loss {at.loss:.3f}, accuracy {at.accuracy:.1%}"
-                progress.update(task, description=text, completed=seen, total=total)
+                rate = f"{recipe.batch_size * (progress.tasks[0].speed or 0):.0f} images/s"
+                progress.update(task, description=text, completed=seen, total=total, rate=rate)
                 if at.step == at.steps_per_epoch:
                     console.print(text)
-            progress.update(task, description="trained", completed=1, total=1)
     except OSError as error:
         raise unwritable(checkpoint.parent, error) from error
 

@@ -76,6 +76,8 @@ def train(
                 group["lr"] = _one_cycle((epoch * steps + step) / (recipe.epochs * steps), recipe)
             logits = model(x)
             loss = F.cross_entropy(logits, y)
+            if not loss.isfinite():
+                raise TTCError(f"the loss is {loss.item()} in epoch {epoch + 1}: lower the learning rate")
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
