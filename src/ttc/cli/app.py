@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import methods
+from ttc.cli import data, doctor, methods, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -16,7 +16,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("methods")(methods.methods)
+app.command()(methods.methods)
+app.add_typer(data.app, name="data")
+app.command()(doctor.doctor)
+app.command()(train.train)
 
 
 def _version(wanted: bool) -> None:
