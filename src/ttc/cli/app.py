@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import data, doctor, methods, train
+from ttc.cli import data, doctor, inspect, methods, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 
 app.command()(methods.methods)
+app.command()(inspect.inspect)
 app.add_typer(data.app, name="data")
 app.command()(doctor.doctor)
 app.command()(train.train)
