@@ -12,7 +12,7 @@ demo: .venv/.core  ## adapt on corrupted images and show what it brings
 test: .venv/.dev  ## format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict src tests $(wildcard benchmarks)
+	$(BIN)/mypy --strict src tests $(wildcard benchmarks tools)
 	$(BIN)/pytest
 
 test-slow: .venv/.dev  ## the tests that take minutes

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
+from ttc.cli import data, doctor, inspect, methods, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -14,6 +15,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.command()(methods.methods)
+app.command()(inspect.inspect)
+app.add_typer(data.app, name="data")
+app.command()(doctor.doctor)
+app.command()(train.train)
 
 
 def _version(wanted: bool) -> None:

@@ -1,1 +1,7 @@
 """Source models: architectures, checkpoints, training."""
+
+from ttc.models.building import build
+from ttc.models.checkpoints import load_checkpoint
+from ttc.models.zoo import MODELS, STATISTICS
+
+__all__ = ["MODELS", "STATISTICS", "build", "load_checkpoint"]

@@ -1,0 +1,117 @@
+"""``ttc data``: list, fetch and verify datasets and public checkpoints."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ttc.errors import TTCError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(help="List, fetch and verify datasets and public checkpoints.", no_args_is_help=True)
+DataOption = Annotated[
+    Path | None, typer.Option("--data", help="Where data lives; else TTC_DATA, else the cache directory.")
+]
+MARKS = {"present": "[green]present[/]", "missing": "[dim]missing[/]", "damaged": "[red]damaged[/]"}
+
+
+@app.command("list")
+def list_sources(data: DataOption = None) -> None:
+    """Show everything that can be fetched, and what is there already."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ttc.data.catalogue import SOURCES
+    from ttc.data.fetching import state
+    from ttc.data.location import data_root
+
+    root = data_root(data)
+    table = Table("name", "state", "download", "what it is", box=None, pad_edge=False)
+    for name, source in SOURCES.items():
+        size = f"{source.size / 1e9:.2f} GB" if source.size else ("by hand" if not source.file else "")
+        what = f"{source.title}: {source.note}" if source.note else source.title
+        table.add_row(name, MARKS[state(name, root).status], size, what)
+    console = Console()
+    console.print(table)
+    note = f"\nin {root}; to get one: ttc data fetch NAME (imagenet-c gets its four main parts)"
+    console.print(note, soft_wrap=True, markup=False)
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Names from ttc data list.")],
+    data: DataOption = None,
+    keep_archive: Annotated[bool, typer.Option(help="Keep archives after unpacking.")] = False,
+) -> None:
+    """Download, check and unpack; run it again after an interruption and it goes on where it stopped."""
+    from rich.console import Console
+
+    from ttc.data.fetching import names_of, state
+    from ttc.data.location import data_root
+
+    root = data_root(data)
+    console = Console(markup=False, soft_wrap=True)
+    wanted = list(dict.fromkeys(entry for name in names for entry in names_of(name)))
+    try:
+        for name in wanted:
+            before = state(name, root).status
+            detail = _fetched_with_bar(name, root, keep_archive, console)
+            verb = "was there already" if before == "present" else "is ready"
+            console.print(f"{name} {verb} in {root} ({detail})")
+    except KeyboardInterrupt:
+        console.print(f"stopped; to go on: ttc data fetch {' '.join(names)} --data {root}")
+        raise typer.Exit(130) from None
+
+
+def _fetched_with_bar(name: str, root: Path, keep_archive: bool, console: "Console") -> str:
+    """Fetch one source under a bar that starts anew for each of its steps; returns what was checked."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    from ttc.data import fetching
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as progress:
+        task, doing = progress.add_task(name), ""
+
+        def step(what: str, done: int, total: int | None) -> None:
+            nonlocal doing
+            if what.split()[0] != doing:
+                doing = what.split()[0]
+                progress.reset(task)
+            progress.update(task, description=what, completed=done, total=total)
+
+        return fetching.fetch(name, root, step, keep_archive).detail
+
+
+@app.command()
+def verify(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names from ttc data list; all that is there if none.")
+    ] = None,
+    data: DataOption = None,
+) -> None:
+    """Compare files with their checksums and count pictures; the exit code is 1 when something is not whole."""
+    from rich.console import Console
+
+    from ttc.data.catalogue import SOURCES
+    from ttc.data.fetching import names_of, state
+    from ttc.data.location import data_root
+
+    root = data_root(data)
+    console = Console()
+    asked = [entry for name in names or [] for entry in names_of(name)]
+    wanted = asked or [name for name in SOURCES if state(name, root).status != "missing"]
+    if not wanted:
+        raise TTCError(f"there is nothing to verify in {root}: ttc data list shows what can be fetched")
+    whole = True
+    for name in wanted:
+        with console.status(f"checking {name}"):
+            found = state(name, root, thorough=True)
+        whole &= found.status == "present"
+        mend = "" if found.status == "present" else f"; mend it: ttc data fetch {name}"
+        console.print(f"{name}: {MARKS[found.status]}", end=" ")
+        console.print(f"({found.detail}{mend})", soft_wrap=True, markup=False)
+    if not whole:
+        raise typer.Exit(1)

@@ -1,0 +1,23 @@
+"""Datasets: CIFAR, CIFAR-C, ImageNet-C, image folders, corrupted on the fly; where they live, how they come."""
+
+from ttc.data.cifar import cifar, cifar_c
+from ttc.data.corrupted import corrupted
+from ttc.data.embedded import embedded
+from ttc.data.folders import image_folder, imagenet, imagenet_c
+from ttc.data.images import ArrayImages, Images, as_tensor, first
+from ttc.data.location import data_root
+
+__all__ = [
+    "ArrayImages",
+    "Images",
+    "as_tensor",
+    "cifar",
+    "cifar_c",
+    "corrupted",
+    "data_root",
+    "embedded",
+    "first",
+    "image_folder",
+    "imagenet",
+    "imagenet_c",
+]

@@ -1,0 +1,183 @@
+"""What ``ttc data fetch`` knows: where each dataset and checkpoint comes from, and what must be there afterwards."""
+
+from dataclasses import dataclass
+
+MB = 1_000_000
+ZENODO = "https://zenodo.org/records"
+TORONTO = ("https://www.cs.toronto.edu/~kriz", "https://cave.cs.toronto.edu/kriz")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file below the data root; without a published checksum the first download's is recorded beside it."""
+
+    path: str
+    size: int  # at least so many bytes
+    checksum: str | None = None  # "md5:…" or "sha256:…"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One thing to fetch: a file, or an archive that is unpacked into ``into`` below the data root."""
+
+    title: str
+    file: str = ""  # the download's place below the data root; empty: nobody may pass it on, the user brings it
+    urls: tuple[str, ...] = ()
+    size: int | None = None  # of the download, exactly
+    checksum: str | None = None  # of the download
+    into: str | None = None  # unpacked here; None: the file itself is the goal
+    parts: tuple[Part, ...] = ()
+    folders: tuple[str, ...] = ()  # ImageNet-C: each must hold 50,000 pictures
+    note: str = ""
+
+
+def _cifar_c(folder: str, dataset: str, record: int, size: int, md5: str, sums: dict[str, str]) -> Source:
+    parts = (
+        Part(f"{folder}/{name}.npy", 50_000 if name == "labels" else 153_600_000, f"md5:{digest}")
+        for name, digest in sums.items()
+    )
+    url = f"{ZENODO}/{record}/files/{folder}.tar?download=1"
+    note = f"the corrupted {dataset} test images of Hendrycks & Dietterich (2019)"
+    return Source(folder, f"{folder}.tar", (url,), size, f"md5:{md5}", ".", tuple(parts), note=note)
+
+
+def _imagenet_c(group: str, size: int, md5: str, corruptions: str) -> Source:
+    folders = tuple(f"ImageNet-C/{name}/{severity}" for name in corruptions.split() for severity in range(1, 6))
+    url = f"{ZENODO}/2235448/files/{group}.tar?download=1"
+    title, file = f"ImageNet-C, {group}", f"ImageNet-C-{group}.tar"
+    return Source(title, file, (url,), size, f"md5:{md5}", "ImageNet-C", (), folders, corruptions.replace(" ", ", "))
+
+
+def _torchvision(name: str, size: int, sha256: str) -> Source:
+    file = f"{name}-{sha256[:8]}.pth"
+    path, digest = f"checkpoints/{file}", f"sha256:{sha256}"
+    url = f"https://download.pytorch.org/models/{file}"
+    note = f"for --model imagenet-{name}; ImageNet weights, version 1"
+    return Source(f"torchvision's {name}", path, (url,), size, digest, parts=(Part(path, size, digest),), note=note)
+
+
+_STANDARD = "1t98aEuzeTL8P7Kpd5DIrCoCL21BNZUhC"  # a Google Drive id
+CIFAR10_MD5 = {
+    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+}
+CIFAR10C_MD5 = {
+    "brightness": "0a81ef75e0b523c3383219c330a85d48",
+    "contrast": "3c8262171c51307f916c30a3308235a8",
+    "defocus_blur": "7d1322666342a0702b1957e92f6254bc",
+    "elastic_transform": "9421657c6cd452429cf6ce96cc412b5f",
+    "fog": "7b397314b5670f825465fbcd1f6e9ccd",
+    "frost": "31f6ab3bce1d9934abfb0cc13656f141",
+    "gaussian_blur": "c33370155bc9b055fb4a89113d3c559d",
+    "gaussian_noise": "ecaf8b9a2399ffeda7680934c33405fd",
+    "glass_blur": "7361fb4019269e02dbf6925f083e8629",
+    "impulse_noise": "2090e01c83519ec51427e65116af6b1a",
+    "jpeg_compression": "2b9cc4c864e0193bb64db8d7728f8187",
+    "labels": "c439b113295ed5254878798ffe28fd54",
+    "motion_blur": "fffa5f852ff7ad299cfe8a7643f090f4",
+    "pixelate": "0f14f7e2db14288304e1de10df16832f",
+    "saturate": "1cfae0964219c5102abbb883e538cc56",
+    "shot_noise": "3a7239bb118894f013d9bf1984be7f11",
+    "snow": "bb238de8555123da9c282dea23bd6e55",
+    "spatter": "8a5a3903a7f8f65b59501a6093b4311e",
+    "speckle_noise": "ef00b87611792b00df09c0b0237a1e30",
+    "zoom_blur": "6ea8e63f1c5cdee1517533840641641b",
+}
+CIFAR100C_MD5 = {
+    "brightness": "f22d7195aecd6abb541e27fca230c171",
+    "contrast": "322bb385f1d05154ee197ca16535f71e",
+    "defocus_blur": "d923e3d9c585a27f0956e2f2ad832564",
+    "elastic_transform": "a0792bd6581f6810878be71acedfc65a",
+    "fog": "4efc7ebd5e82b028bdbe13048e3ea564",
+    "frost": "3a39c6823bdfaa0bf8b12fe7004b8117",
+    "gaussian_blur": "5204ba0d557839772ef5a4196a052c3e",
+    "gaussian_noise": "ecc4d366eac432bdf25c024086f5e97d",
+    "glass_blur": "0bf384f38e5ccbf8dd479d9059b913e1",
+    "impulse_noise": "3b3c210ddfa0b5cb918ff4537a429fef",
+    "jpeg_compression": "c851b7f1324e1d2ffddeb76920576d11",
+    "labels": "bb4026e9ce52996b95f439544568cdb2",
+    "motion_blur": "732a7e2e54152ff97c742d4c388c5516",
+    "pixelate": "96c00c60f144539e14cffb02ddbd0640",
+    "saturate": "c0697e9fdd646916a61e9c312c77bf6b",
+    "shot_noise": "b0a1fa6e1e465a747c1b204b1914048a",
+    "snow": "0237be164583af146b7b144e73b43465",
+    "spatter": "12ccf41d62564d36e1f6a6ada5022728",
+    "speckle_noise": "e3f215b1a0f9fd9fd6f0d1cf94a7ce99",
+    "zoom_blur": "0204613400c034a81c4830d5df81cb82",
+}
+
+SOURCES: dict[str, Source] = {
+    "cifar10": Source(
+        "CIFAR-10",
+        "cifar-10-binary.tar.gz",
+        tuple(f"{home}/cifar-10-binary.tar.gz" for home in TORONTO),
+        170_052_171,
+        "md5:c32a1d4ab5d03f1284b67883e8d87530",
+        ".",
+        tuple(Part(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}") for name, md5 in CIFAR10_MD5.items()),
+        note="clean images; for training, and to corrupt on the fly",
+    ),
+    "cifar100": Source(
+        "CIFAR-100",
+        "cifar-100-binary.tar.gz",
+        tuple(f"{home}/cifar-100-binary.tar.gz" for home in TORONTO),
+        168_513_733,
+        "md5:03b5dce01913d631647c71ecec9e9cb8",
+        ".",
+        (
+            Part("cifar-100-binary/train.bin", 153_700_000, "md5:6172c7755cfe09b2fe270c85cebc1b15"),
+            Part("cifar-100-binary/test.bin", 30_740_000, "md5:4499cfba6c016c1be1438163640a0898"),
+        ),
+        note="clean images; for training, and to corrupt on the fly",
+    ),
+    "cifar10-c": _cifar_c(
+        "CIFAR-10-C", "CIFAR-10", 2535967, 2_918_471_680, "56bf5dcef84df0e2308c6dcbcbbd8499", CIFAR10C_MD5
+    ),
+    "cifar100-c": _cifar_c(
+        "CIFAR-100-C", "CIFAR-100", 3555552, 2_918_473_216, "11f0ed0f1191edbf9fa23466ae6021d3", CIFAR100C_MD5
+    ),
+    "imagenet-c-noise": _imagenet_c(
+        "noise", 22_565_673_785, "e80562d7f6c3f8834afb1ecf27252745", "gaussian_noise shot_noise impulse_noise"
+    ),
+    "imagenet-c-blur": _imagenet_c(
+        "blur", 7_112_704_951, "2d8e81fdd8e07fef67b9334fa635e45c", "defocus_blur glass_blur motion_blur zoom_blur"
+    ),
+    "imagenet-c-weather": _imagenet_c(
+        "weather", 12_797_438_995, "33ffea4db4d93fe4a428c40a6ce0c25d", "snow frost fog brightness"
+    ),
+    "imagenet-c-digital": _imagenet_c(
+        "digital",
+        7_757_510_705,
+        "89157860d7b10d5797849337ca2e5c03",
+        "contrast elastic_transform pixelate jpeg_compression",
+    ),
+    "imagenet-c-extra": _imagenet_c(
+        "extra", 15_789_490_144, "d492dfba5fc162d8ec2c3cd8ee672984", "speckle_noise gaussian_blur spatter saturate"
+    ),
+    "imagenet": Source(
+        "ImageNet validation set",
+        folders=("imagenet/val",),
+        note="needs an account at image-net.org: sort the pictures into imagenet/val/<wnid>/*.JPEG",
+    ),
+    "robustbench-standard": Source(
+        "RobustBench's Standard WRN-28-10",
+        "checkpoints/robustbench-standard.pt",
+        (
+            f"https://drive.usercontent.google.com/download?id={_STANDARD}&export=download&confirm=t",
+            f"https://drive.google.com/uc?export=download&confirm=t&id={_STANDARD}",
+        ),
+        parts=(Part("checkpoints/robustbench-standard.pt", 140 * MB),),
+        note="for --model wrn-28-10; no checksum is published, so the first download's is recorded and checked later",
+    ),
+    "torchvision-resnet50": _torchvision(
+        "resnet50", 102_530_333, "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a"
+    ),
+    "torchvision-resnet18": _torchvision(
+        "resnet18", 46_830_571, "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec"
+    ),
+}
+GROUPS = {"imagenet-c": ("imagenet-c-noise", "imagenet-c-blur", "imagenet-c-weather", "imagenet-c-digital")}

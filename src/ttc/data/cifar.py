@@ -1,0 +1,103 @@
+"""CIFAR-10 and CIFAR-100 in the authors' binary layout, and their corrupted forms as NumPy arrays."""
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttc.data.images import ArrayImages, Images, Labels, Pixels
+from ttc.data.location import absent, dataset_folder
+from ttc.errors import TTCError
+
+Cifar = Literal["cifar10", "cifar100"]
+PER_SEVERITY = 10_000  # CIFAR-C holds the test images once for each severity, mildest first
+
+
+class _Layout(NamedTuple):
+    title: str
+    folder: str
+    label_bytes: int  # CIFAR-100 has a coarse label before the fine one
+    num_classes: int
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    corrupted: str
+
+
+LAYOUTS: dict[str, _Layout] = {
+    "cifar10": _Layout(
+        "CIFAR-10",
+        "cifar-10-batches-bin",
+        1,
+        10,
+        tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
+        ("test_batch.bin",),
+        "CIFAR-10-C",
+    ),
+    "cifar100": _Layout("CIFAR-100", "cifar-100-binary", 2, 100, ("train.bin",), ("test.bin",), "CIFAR-100-C"),
+}
+
+
+def cifar(root: Path, dataset: Cifar, train: bool = False) -> Images:
+    """The clean images of CIFAR, read into memory: 31 MB of test images, 154 MB of training images.
+
+    A record is the label byte (CIFAR-100: coarse, then fine label) and 3 x 1024 pixel bytes, red, green, blue planes.
+    """
+    layout = _layout(dataset)
+    folder = dataset_folder(root, layout.folder)
+    parts = [_records(folder / file, layout, dataset) for file in (layout.train if train else layout.test)]
+    records = np.concatenate(parts)
+    planes = records[:, layout.label_bytes :].reshape(-1, 3, 32, 32)
+    pixels: Pixels = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+    labels: Labels = records[:, layout.label_bytes - 1].astype(np.int64)
+    return ArrayImages(f"{layout.title} {'train' if train else 'test'}", pixels, labels, layout.num_classes)
+
+
+def cifar_c(root: Path, dataset: Cifar, corruption: str, severity: int) -> Images:
+    """The published corrupted test images at one severity, memory-mapped."""
+    layout = _layout(dataset)
+    if severity not in range(1, 6):
+        raise TTCError(f"severity must be 1 to 5, got {severity}; the clean images are CIFAR's own (severity 0)")
+    folder = dataset_folder(root, layout.corrupted)
+    if not folder.is_dir():
+        raise absent(layout.corrupted, folder, f"{dataset}-c")
+    arrays = _array(folder / f"{corruption}.npy", f"{dataset}-c"), _array(folder / "labels.npy", f"{dataset}-c")
+    rows = slice((severity - 1) * PER_SEVERITY, severity * PER_SEVERITY)
+    for array, shape in zip(arrays, ((5 * PER_SEVERITY, 32, 32, 3), (5 * PER_SEVERITY,)), strict=True):
+        if array.shape != shape:
+            raise TTCError(
+                f"{layout.corrupted} needs arrays of shape {shape}, {corruption} has {array.shape}; "
+                f"the file is damaged: run ttc data verify {dataset}-c"
+            )
+    name = f"{layout.corrupted} {corruption} {severity}"
+    return ArrayImages(name, arrays[0][rows], arrays[1][rows].astype(np.int64), layout.num_classes)
+
+
+def _layout(dataset: str) -> _Layout:
+    if dataset not in LAYOUTS:
+        raise TTCError(f"unknown CIFAR dataset {dataset!r}: choose one of {', '.join(LAYOUTS)}")
+    return LAYOUTS[dataset]
+
+
+def _records(path: Path, layout: _Layout, dataset: str) -> Pixels:
+    if not path.is_file():
+        raise absent(f"{layout.title} ({path.name})", path, dataset)
+    length = layout.label_bytes + 3072
+    size = path.stat().st_size
+    if size == 0 or size % length:
+        raise TTCError(
+            f"{path} has {size} bytes, not a whole number of {length}-byte records: the file is damaged; "
+            f"delete it and run: ttc data fetch {dataset}"
+        )
+    return np.fromfile(path, np.uint8).reshape(-1, length)
+
+
+def _array(path: Path, source: str) -> NDArray[np.uint8]:
+    if not path.is_file():
+        known = sorted(file.stem for file in path.parent.glob("*.npy") if file.stem != "labels")
+        raise TTCError(f"there is no {path}; the corruptions there are: {', '.join(known) or 'none'}")
+    try:
+        array: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise TTCError(f"{path} is damaged ({error}); delete it and run: ttc data fetch {source}") from error
+    return array
