@@ -41,7 +41,7 @@ class Adapter(ABC):
     def __call__(self, x: Tensor) -> Tensor:
         """The logits (N, K) for a batch, adapting to it."""
         with self.lock, torch.inference_mode(False):
-            x = self._checked(x)
+            x = self.checked(x)
             before = Snapshot(self.model) if following(self.model) else None
             try:
                 with torch.enable_grad():
@@ -56,7 +56,7 @@ class Adapter(ABC):
     def predict(self, x: Tensor) -> Tensor:
         """The logits (N, K) for a batch, learning nothing from it."""
         with self.lock, torch.inference_mode(False), torch.no_grad(), still(self.model):
-            return self.answer_only(self._checked(x)).detach()
+            return self.answer_only(self.checked(x)).detach()
 
     @abstractmethod
     def adapt(self, x: Tensor) -> Tensor:
@@ -120,7 +120,8 @@ class Adapter(ABC):
         vars(self).update(state)
         self.lock = threading.RLock()
 
-    def _checked(self, x: Tensor) -> Tensor:
+    def checked(self, x: Tensor) -> Tensor:
+        """``x`` as a method may take it, or a refusal that says what is wrong with it."""
         if not isinstance(x, Tensor):
             raise TTCError(f"expected a tensor of images (N, C, H, W), got {type(x).__name__}")
         if not x.is_floating_point():

@@ -23,17 +23,18 @@ def with_statistics(network: nn.Module, statistics: Statistics) -> None:
         return
     for name, layer in list(network.named_modules()):
         if isinstance(layer, _BatchNorm):
-            _put(network, name, _replacement(name, layer, statistics))
+            put(network, name, _replacement(name, layer, statistics))
 
 
 def without_batch_statistics(network: nn.Module, statistics: Callable[[NamedNorm], nn.Module]) -> None:
     """Replace every layer of a prepared network that uses the batch's statistics alone, in place."""
     for name, layer in list(network.named_modules()):
         if isinstance(layer, BatchNorm):
-            _put(network, name, statistics(layer).eval())
+            put(network, name, statistics(layer).eval())
 
 
-def _put(network: nn.Module, name: str, layer: nn.Module) -> None:
+def put(network: nn.Module, name: str, layer: nn.Module) -> None:
+    """Put ``layer`` in the place called ``name``, in place."""
     parent_name, _, own = name.rpartition(".")
     setattr(network.get_submodule(parent_name), own, layer)
 
