@@ -11,7 +11,7 @@ import ttc
 from ttc.deploy import Guard, Policy
 from ttc.models.cifar_resnet import CifarResNet
 
-ROUNDS = {1: 60, 100: 12}
+ROUNDS = {1: 40, 50: 12}
 
 
 def seconds(answer: object, images: torch.Tensor) -> float:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
-    from ttc import clustering, core, methods, models
+    from ttc import clustering, core, deploy, methods, models
     from ttc.core import Adapter, Classifier, Inspection, Prediction, inspect
+    from ttc.deploy import Guard, Stream
     from ttc.methods import METHODS, adapt, load_adaptation
 
 __version__ = "0.1.0.dev0"
@@ -23,12 +24,15 @@ __all__ = [
     "METHODS",
     "Adapter",
     "Classifier",
+    "Guard",
     "Inspection",
     "Prediction",
+    "Stream",
     "TTCError",
     "adapt",
     "clustering",
     "core",
+    "deploy",
     "inspect",
     "load_adaptation",
     "methods",
@@ -44,8 +48,10 @@ _HOMES = {
     "Inspection": "ttc.core",
     "Prediction": "ttc.core",
     "inspect": "ttc.core",
+    "Guard": "ttc.deploy",
+    "Stream": "ttc.deploy",
 }
-_ROOMS = {"clustering", "core", "corruptions", "data", "methods", "models"}
+_ROOMS = {"clustering", "core", "corruptions", "data", "deploy", "methods", "models"}
 
 
 def __getattr__(name: str) -> object:

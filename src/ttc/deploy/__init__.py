@@ -2,5 +2,6 @@
 
 from ttc.deploy.guard import Event, Guard, Policy
 from ttc.deploy.signs import Limits
+from ttc.deploy.stream import Stream
 
-__all__ = ["Event", "Guard", "Limits", "Policy"]
+__all__ = ["Event", "Guard", "Limits", "Policy", "Stream"]
