@@ -1,0 +1,107 @@
+"""Blurs: defocus, frosted glass, motion, zoom and the plain Gaussian. Batches are uint8 (N, 3, H, W)."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ttc.corruptions.filters import (
+    clipped_zoom,
+    correlated,
+    gaussian_filtered,
+    gaussian_weights,
+    streaked,
+    truncated,
+)
+from ttc.corruptions.streams import Streams
+
+
+def gaussian_blur(x: Tensor, streams: Streams, scale: float, sigma: float) -> Tensor:
+    """The Gaussian of width σ, edges replicated."""
+    return truncated(gaussian_filtered(x.double().div_(255), sigma * scale))
+
+
+def defocus_blur(x: Tensor, streams: Streams, scale: float, radius: float, softness: float) -> Tensor:
+    """A correlation with the disk of the lens, its edge softened."""
+    kernel = disk_kernel(radius * scale, softness * scale).to(x.device)
+    blurred = correlated(x.double().div_(255), kernel)
+    # 2⁻³⁰ of a grey level decides the last bits of the transform upwards where the true value is a whole number
+    return truncated(blurred.add_(2.0**-30 / 255))
+
+
+def disk_kernel(radius: float, softness: float) -> Tensor:
+    """The disk of ``radius`` blurred by a 3 × 3 Gaussian (5 × 5 above radius 8), without its rows and columns of zeros.
+
+    The blur mirrors at the border of the grid −8 … 8 (−⌊radius⌋ … ⌊radius⌋ above 8), which disks of radius 8 and more
+    touch: their kernels sum to a little more than 1, and so do the published ones.
+
+    >>> kernel = disk_kernel(0.3, 0.4)
+    >>> kernel.shape, round(kernel[1, 1].item(), 4), round(disk_kernel(8, 0.5).sum().item(), 4)
+    (torch.Size([3, 3]), 0.845, 1.013)
+    """
+    half = 8 if radius <= 8 else math.floor(radius)
+    line = torch.arange(-half, half + 1)
+    disk = (line[:, None] ** 2 + line**2 <= radius**2).float()
+    reach = 1 if radius <= 8 else 2
+    weights = [math.exp(-0.5 * (i / softness) ** 2) for i in range(-reach, reach + 1)]
+    row = (torch.tensor(weights, dtype=torch.float64) / math.fsum(weights)).float()
+    kernel = F.pad((disk / disk.sum())[None, None], (reach,) * 4, mode="reflect")
+    kernel = F.conv2d(F.conv2d(kernel, row[None, None, None]), row[None, None, :, None])[0, 0]
+    margin = int(torch.nonzero(kernel.sum(1))[0])
+    return kernel[margin : len(kernel) - margin, margin : len(kernel) - margin]
+
+
+def motion_blur(x: Tensor, streams: Streams, scale: float, radius: float, sigma: float) -> Tensor:
+    """A one-sided streak at an angle uniform in ±45°."""
+    angles = streams.uniform(1)[:, 0].mul_(90).sub_(45)
+    return streaked(x, radius * scale, sigma * scale, angles)
+
+
+def zoom_blur(x: Tensor, streams: Streams, scale: float, step: float, count: float) -> Tensor:
+    """The mean of the picture and its enlargements by 1, 1 + step, …; the picture itself enters twice."""
+    unit = x.permute(2, 3, 0, 1).float().div_(255).flatten(2)  # (H, W, N·3): rows and columns move as whole vectors
+    total = 2 * unit
+    exact_step = (1 + step) - 1  # what NumPy's arange adds: decides where a crop is rounded up
+    for i in range(1, int(count)):
+        total += clipped_zoom(unit, 1 + i * exact_step)
+    blurred = truncated(total.div_(int(count) + 1))  # (H, W, N·3)
+    return blurred.view(*x.shape[2:], *x.shape[:2]).permute(2, 3, 0, 1)
+
+
+def glass_blur(x: Tensor, streams: Streams, scale: float, sigma: float, reach: float, rounds: float) -> Tensor:
+    """A blur, then pixels replaced by random near ones, then the blur again."""
+    sigma, reach = sigma * scale, max(1, round(reach * scale))
+    height, width = x.shape[2:]
+    blurred = truncated(gaussian_filtered(x.double().div_(255), sigma)) if len(gaussian_weights(sigma)) > 1 else x
+    origin = torch.arange(height * width, device=x.device).expand(len(x), -1)
+    for _ in range(int(rounds)):
+        origin = origin.gather(1, shuffled_origin(streams, height, width, reach))
+    pixels = blurred.flatten(2).gather(2, origin[:, None].expand(-1, 3, -1)).view_as(x)
+    return truncated(gaussian_filtered(pixels.double().div_(255), sigma))
+
+
+def shuffled_origin(streams: Streams, height: int, width: int, reach: int) -> Tensor:
+    """For each pixel the flat index of the pixel it shows after one round of copying: (N, H·W).
+
+    The round visits rows H − Δ … Δ + 1 and columns W − Δ … Δ + 1 downwards and sets pixel ← pixel + (dy, dx), both
+    uniform on −Δ … Δ − 1. A source visited before has already been overwritten, so a pixel points at the *new* value of
+    such a source and at the *old* value of any other. Following the pointers to their ends by doubling gives exactly
+    what the loop gives, for all images at once.
+    """
+    draw = streams.uniform(2, height, width, dtype=torch.float32)
+    offset = draw.mul_(2 * reach).floor_().long().sub_(reach)  # (N, 2, H, W)
+    place = torch.arange(height * width, device=offset.device).view(height, width)
+    row, column = place // width, place % width
+    visited = (row > reach) & (row <= height - reach) & (column > reach) & (column <= width - reach)
+    source = (place + offset[:, 0] * width + offset[:, 1]).where(visited, place).flatten(1)
+    if reach == 1:
+        return source  # every source lies above or to the left: not yet visited
+    old, place = height * width, place.flatten()
+    again = (source > place) & visited.flatten()[source]
+    pointer = torch.cat([source.where(again, source + old), (place + old).expand(len(source), -1)], dim=1)
+    while True:
+        further = pointer.gather(1, pointer)
+        if torch.equal(further, pointer):
+            return pointer[:, :old] - old
+        pointer = further

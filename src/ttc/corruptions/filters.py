@@ -1,0 +1,135 @@
+"""The linear filters that corruptions share, on batches (N, C, H, W)."""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def truncated(unit: Tensor) -> Tensor:
+    """Values clipped to [0, 1], times 255, cut to uint8: 254.999 becomes 254, as in the published data.
+
+    >>> truncated(torch.tensor([-1.0, 0.5, 254.999 / 255, 2.0], dtype=torch.float64)).tolist()
+    [0, 127, 254, 255]
+    """
+    return unit.clamp(0, 1).mul_(255).to(torch.uint8)
+
+
+def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
+    """The sampled, normalised Gaussian from its centre outwards; ``[1.0]`` where σ is too small to reach a neighbour.
+
+    >>> gaussian_weights(0.05), len(gaussian_weights(0.25)), len(gaussian_weights(0.4))
+    ([1.0], 2, 3)
+    """
+    radius = int(truncate * sigma + 0.5)
+    bell = np.exp(-0.5 / sigma**2 * np.arange(-radius, radius + 1) ** 2)
+    weights: list[float] = (bell / bell.sum())[radius:].tolist()
+    return weights
+
+
+def noise_left(sigma: float, truncate: float = 4.0) -> float:
+    """The deviation that white noise of deviation 1 keeps under the Gaussian over both axes: Σ wᵢ², about 1/(2√π·σ).
+
+    A wider filter leaves less: where a smoothed noise field scales with the image, its amplitude is made up by this.
+
+    >>> noise_left(0.05), round(noise_left(5.0), 3)
+    (1.0, 0.056)
+    """
+    centre, *half = gaussian_weights(sigma, truncate)
+    return centre**2 + 2 * math.fsum(weight**2 for weight in half)
+
+
+def gaussian_filtered(x: Tensor, sigma: float) -> Tensor:
+    """The separable Gaussian over the last two axes, edges replicated: float64 in and out.
+
+    The far taps are added first, pair by pair: the order of SciPy, so that truncation meets the same last bits.
+    """
+    weights = gaussian_weights(sigma)
+    radius = len(weights) - 1
+    if radius == 0:
+        return x
+    for axis in (2, 3):
+        padding = (0, 0, radius, radius) if axis == 2 else (radius, radius, 0, 0)
+        padded = F.pad(x, padding, mode="replicate")
+        size = x.shape[axis]
+        x = padded.narrow(axis, radius, size) * weights[0]
+        for i in range(radius, 0, -1):
+            pair = padded.narrow(axis, radius - i, size) + padded.narrow(axis, radius + i, size)
+            x += pair.mul_(weights[i])
+    return x
+
+
+def box_filtered(x: Tensor) -> Tensor:
+    """The 3 × 3 mean, borders mirrored without repeating the edge pixel."""
+    return F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), 3, stride=1)
+
+
+def correlated(x: Tensor, kernel: Tensor) -> Tensor:
+    """Each channel correlated with an odd kernel, borders mirrored without repeating the edge pixel.
+
+    Computed in float64 through Fourier space: the cost does not grow with the kernel.
+    """
+    rows, columns = kernel.shape[0] // 2, kernel.shape[1] // 2
+    padded = F.pad(x.double(), (columns, columns, rows, rows), mode="reflect")
+    size = (_smooth_length(padded.shape[2]), _smooth_length(padded.shape[3]))
+    spectrum = torch.fft.rfft2(padded, s=size)
+    spectrum *= torch.fft.rfft2(kernel.double(), s=size).conj()
+    result: Tensor = torch.fft.irfft2(spectrum, s=size)
+    return result[:, :, : x.shape[2], : x.shape[3]]
+
+
+def _smooth_length(length: int) -> int:
+    """The next even length whose transform is fast: no prime factor above 5."""
+    length += length % 2
+    while True:
+        rest = length
+        for factor in (2, 3, 5):
+            while rest % factor == 0:
+                rest //= factor
+        if rest == 1:
+            return length
+        length += 2
+
+
+def streaked(x: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
+    """One-sided motion blur of uint8 images along each one's own angle (degrees), rounded to uint8.
+
+    out(x, y) = Σᵢ kᵢ·in(x + ⌈i·cos − ½⌉, y + ⌈i·sin − ½⌉) with kᵢ ∝ exp(−i²/2σ²), i = 0 … 2⌈radius⌉, edges replicated.
+    """
+    taps = 2 * math.ceil(radius) + 1
+    weights = [math.exp(-0.5 * (i / sigma) ** 2) for i in range(taps)]
+    weights = [weight / math.fsum(weights) for weight in weights]
+    reach = max(i for i in range(taps) if weights[i] > 1e-9)  # further taps are below half a millionth of a grey level
+    height, width = x.shape[2:]
+    padded = F.pad(x.float(), (reach,) * 4, mode="replicate")
+    result = torch.zeros(x.shape, device=x.device)
+    for image, out, angle in zip(padded, result, angles.tolist(), strict=True):
+        cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        for i in range(reach + 1):
+            column, row = reach + math.ceil(i * cosine - 0.5), reach + math.ceil(i * sine - 0.5)
+            out.add_(image[:, row : row + height, column : column + width], alpha=weights[i])
+    return result.add_(0.5).clamp_(0, 255).to(torch.uint8)
+
+
+def clipped_zoom(x: Tensor, factor: float) -> Tensor:
+    """The centre of (H, W, M) enlarged by ``factor`` ≥ 1 and cut to the old size, linear between pixel centres."""
+    for axis in (0, 1):
+        low, fraction = _zoom_positions(x.shape[axis], factor)
+        weight = torch.tensor(fraction, dtype=x.dtype, device=x.device)[(..., None) if axis else (..., None, None)]
+        below = torch.tensor(low, device=x.device)
+        first = x.index_select(axis, below)
+        second = x.index_select(axis, (below + 1).clamp_(max=x.shape[axis] - 1))
+        x = second.sub_(first).mul_(weight).add_(first)
+    return x
+
+
+def _zoom_positions(side: int, factor: float) -> tuple[list[int], list[float]]:
+    """Where each output pixel of a clipped zoom reads on one axis: the pixel below, and the fraction beyond it."""
+    crop = math.ceil(side / factor)
+    enlarged = round(crop * factor)
+    start, cut = (side - crop) // 2, (enlarged - side) // 2
+    step = (crop - 1) / (enlarged - 1)
+    positions = [min((cut + j) * step, crop - 1.0) for j in range(side)]
+    return [start + int(p) for p in positions], [p - int(p) for p in positions]

@@ -1,0 +1,191 @@
+"""Frost textures: procedural ones, always the same, or the original pictures from a folder."""
+
+import math
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from torch import Tensor
+
+from ttc.errors import TTCError
+
+# The sixth of the original files was never drawn from.
+FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
+
+
+class Look(NamedTuple):
+    """What a procedural texture shares with the original of its size, measured on that picture."""
+
+    height: int
+    width: int
+    mean: tuple[float, float, float]
+    deviation: tuple[float, float, float]
+    luminance: tuple[float, float, float]  # percentiles 5, 50, 95
+    slope: float  # of the radial power spectrum, in logarithms
+
+
+LOOKS = (
+    Look(600, 900, (78, 149, 166), (27, 16, 15), (102, 128, 163), -1.3),
+    Look(315, 560, (201, 205, 214), (21, 22, 23), (165, 208, 235), -1.7),
+    Look(350, 527, (138, 153, 165), (28, 28, 30), (102, 150, 196), -1.3),
+    Look(495, 660, (112, 123, 135), (44, 43, 42), (58, 117, 202), -1.9),
+)
+_DRAWN = (0, 1, 1, 2, 3)  # the second and third originals are the same picture: it is chosen twice as often
+
+
+@lru_cache(maxsize=8)
+def fitted_textures(frost_dir: Path | None, size: float, height: int, width: int) -> tuple[Tensor, ...]:
+    """The five textures a crop is drawn from, scaled by ``size`` and larger than the image: uint8 (3, h, w) each."""
+    if frost_dir is None:
+        textures = [procedural_textures()[i] for i in _DRAWN]
+    else:
+        textures = [_original(frost_dir / name) for name in FILES]
+    return tuple(_fitted(torch.from_numpy(texture).permute(2, 0, 1), size, height, width) for texture in textures)
+
+
+def _original(path: Path) -> NDArray[np.uint8]:
+    try:
+        with Image.open(path) as image:
+            return np.array(image.convert("RGB"))
+    except OSError as error:
+        raise TTCError(
+            f"frost_dir must hold the pictures {', '.join(FILES)}; {path} cannot be read ({error.strerror or error}): "
+            "put it there, or leave frost_dir out for procedural frost"
+        ) from error
+
+
+def _fitted(texture: Tensor, size: float, height: int, width: int) -> Tensor:
+    """The texture scaled by ``size``, or by what makes it larger than the image; bilinear, without anti-aliasing."""
+    size = max(size, (height + 1) / texture.shape[1], (width + 1) / texture.shape[2])
+    if size == 1:
+        return texture.contiguous()
+    target = [
+        max(round(long * size), short + 1) for long, short in zip(texture.shape[1:], (height, width), strict=True)
+    ]
+    scaled = F.interpolate(texture[None].float(), target, mode="bilinear", align_corners=False)[0]
+    return scaled.round_().to(torch.uint8)
+
+
+@lru_cache(maxsize=1)
+def procedural_textures() -> tuple[NDArray[np.uint8], ...]:
+    """The four procedural textures, uint8 (h, w, 3): crystals on a cloudy ground, with the statistics of ``LOOKS``."""
+    return tuple(_texture(look, np.random.default_rng(seed)) for seed, look in enumerate(LOOKS))
+
+
+def _texture(look: Look, rng: np.random.Generator) -> NDArray[np.uint8]:
+    shape = (look.height, look.width)
+    ground = _coloured(rng.standard_normal(shape), look.slope / 2)
+    crystals = _bent(_crystals(look, rng), rng)
+    field = _standardised(0.55 * ground + 0.45 * _standardised(crystals))
+    grain = rng.standard_normal((*shape, 3))
+    for _ in range(4):  # each step corrects the slope, then the distribution: both settle together
+        field = _coloured(field, (look.slope - spectral_slope(field)) / 2)
+        field = _with_percentiles(field, look)
+    values = (0.9 * field[:, :, None] + 0.1 * grain) / math.hypot(0.9, 0.1)
+    return (np.array(look.mean) + np.array(look.deviation) * values).clip(0, 255).astype(np.uint8)
+
+
+def _standardised(field: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray((field - field.mean()) / field.std())
+
+
+def _wave_number(height: int, width: int) -> NDArray[np.float64]:
+    """The radial frequency of each coefficient of ``rfft2`` in cycles a pixel; the mean counts as the lowest wave."""
+    radius: NDArray[np.float64] = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width))
+    radius[0, 0] = 1 / max(height, width)
+    return radius
+
+
+def _coloured(field: NDArray[np.float64], power: float) -> NDArray[np.float64]:
+    """The field with its amplitude at wave number k multiplied by k^power, standardised."""
+    height, width = field.shape
+    spectrum = np.fft.rfft2(field) * np.maximum(_wave_number(height, width), 4 / max(height, width)) ** power
+    return _standardised(np.fft.irfft2(spectrum, s=field.shape))
+
+
+def spectral_slope(field: NDArray[np.float64]) -> float:
+    """The slope of log power against log frequency from 1/32 to 1/4 cycles a pixel, radially averaged."""
+    height, width = field.shape
+    window = np.hanning(height)[:, None] * np.hanning(width)
+    power = np.abs(np.fft.rfft2((field - field.mean()) * window)) ** 2
+    radius = _wave_number(height, width)
+    edges = np.geomspace(1 / 32, 1 / 4, 13)
+    ring = np.digitize(radius, edges)
+    means = [math.log(power[ring == i].mean()) for i in range(1, len(edges))]
+    centres = np.log(np.sqrt(edges[1:] * edges[:-1]))
+    return float(np.polyfit(centres, means, 1)[0])
+
+
+def _with_percentiles(field: NDArray[np.float64], look: Look) -> NDArray[np.float64]:
+    """The field bent monotonically until its percentiles 5, 50, 95 lie like those of the luminance; standardised."""
+    low, middle, high = np.percentile(field, (5, 50, 95))
+    below, above = look.luminance[1] - look.luminance[0], look.luminance[2] - look.luminance[1]
+    centred = field - middle
+    bent = np.where(centred < 0, centred * below / (middle - low), centred * above / (high - middle))
+    return _standardised(bent)
+
+
+def _crystals(look: Look, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Needles with side branches at ±60° around random seeds, drawn anti-aliased: (h, w), higher where they overlap."""
+    fine = 2  # drawn larger and shrunk
+    canvas = np.zeros((look.height, look.width))
+    layers = 6
+    for _ in range(layers):
+        sheet = Image.new("L", (look.width * fine, look.height * fine))
+        pen = ImageDraw.Draw(sheet)
+        for _ in range(max(1, round(look.height * look.width / 2000 / layers))):
+            start = rng.random(2) * (look.width, look.height)
+            turn = rng.random() * 2 * math.pi
+            for arm in range(int(rng.integers(4, 9))):
+                length = 10 * 12 ** rng.random()
+                angle = turn + arm * math.pi / 3 + rng.normal(0, 0.12)
+                _needle(pen, rng, (float(start[0]), float(start[1])), angle, length, 1 + 2 * rng.random(), 2, fine)
+        small = sheet.resize((look.width, look.height), Image.Resampling.BOX)
+        canvas += np.asarray(small, dtype=np.float64)
+    return canvas
+
+
+def _needle(
+    pen: ImageDraw.ImageDraw,
+    rng: np.random.Generator,
+    start: tuple[float, float],
+    angle: float,
+    length: float,
+    width: float,
+    branching: int,
+    fine: int,
+) -> None:
+    """One tapering, slightly bent needle and its branches."""
+    pieces = max(2, int(length / 6))
+    bend = rng.normal(0, 0.25) / pieces
+    place = start
+    for i in range(pieces):
+        left = 1 - i / pieces
+        angle += bend
+        step = length / pieces
+        end = (place[0] + step * math.cos(angle), place[1] + step * math.sin(angle))
+        shade = int(90 + 165 * left)
+        pen.line([(c * fine) for c in (*place, *end)], fill=shade, width=max(1, round(width * left * fine)))
+        if branching and i and length * left > 6:
+            for side in (-1, 1):
+                shorter = length * left * (0.3 + 0.2 * rng.random())
+                _needle(pen, rng, end, angle + side * math.pi / 3, shorter, width * left * 0.7, branching - 1, fine)
+        place = end
+
+
+def _bent(field: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """The field displaced by up to 6 pixels, smoothly, so that needles are not ruled lines."""
+    height, width = field.shape
+    shifts = []
+    for _ in range(2):
+        smooth = torch.from_numpy(rng.random((1, 1, 6, 8)) * 2 - 1)
+        shifts.append(F.interpolate(smooth, (height, width), mode="bicubic", align_corners=True)[0, 0].numpy() * 4)
+    rows = np.clip(np.rint(np.arange(height)[:, None] + shifts[0]), 0, height - 1).astype(np.intp)
+    columns = np.clip(np.rint(np.arange(width) + shifts[1]), 0, width - 1).astype(np.intp)
+    bent: NDArray[np.float64] = field[rows, columns]
+    return bent

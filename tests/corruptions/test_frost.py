@@ -1,0 +1,70 @@
+"""Frost: the procedural textures look like the measured originals; given pictures are used as they are."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from ttc.corruptions import corrupt
+from ttc.corruptions.frost_textures import FILES, LOOKS, fitted_textures, procedural_textures, spectral_slope
+from ttc.errors import TTCError
+
+Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+
+
+@pytest.mark.parametrize("number", range(len(LOOKS)))
+def test_procedural_textures_have_the_measured_statistics(number: int) -> None:
+    look, texture = LOOKS[number], procedural_textures()[number].astype(float)
+    assert texture.shape == (look.height, look.width, 3)
+    np.testing.assert_allclose(texture.mean((0, 1)), look.mean, rtol=0.1)
+    np.testing.assert_allclose(texture.std((0, 1)), look.deviation, rtol=0.1)
+    luminance = texture @ [0.299, 0.587, 0.114]
+    np.testing.assert_allclose(np.percentile(luminance, (5, 50, 95)), look.luminance, rtol=0.1)
+    assert spectral_slope(luminance) == pytest.approx(look.slope, abs=0.3)
+    across, down = np.diff(luminance, axis=1).std(), np.diff(luminance, axis=0).std()
+    assert abs(across - down) / (across + down) < 0.1  # nearly isotropic
+
+
+def test_spectral_slope_of_known_fields() -> None:
+    rng = np.random.default_rng(0)
+    white = rng.standard_normal((256, 300))
+    assert spectral_slope(white) == pytest.approx(0, abs=0.15)
+    walk = np.fft.rfft2(white) / np.maximum(np.hypot(np.fft.fftfreq(256)[:, None], np.fft.rfftfreq(300)), 1 / 300)
+    assert spectral_slope(np.fft.irfft2(walk, s=white.shape)) == pytest.approx(-2, abs=0.15)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for i, name in enumerate(FILES):
+        Image.fromarray(np.full((300, 400, 3), (200, 40 * i, 10), dtype=np.uint8)).save(tmp_path / name, quality=100)
+    return tmp_path
+
+
+@pytest.mark.parametrize("side", [32, 224])
+def test_pictures_of_a_folder_are_blended_in_equal_shares(folder: Path, side: int) -> None:
+    black = np.zeros((60, side, side, 3), dtype=np.uint8)
+    frosted = corrupt(black, "frost", 5, frost_dir=str(folder))
+    weight = 0.45 if side == 32 else 0.75
+    assert (np.abs(frosted[..., 0].astype(float) - 200 * weight) <= 2).all()  # red stays red
+    chosen = np.rint(frosted[:, 0, 0, 1] / weight / 40).astype(int)
+    assert set(chosen) == set(range(5))
+
+
+def test_textures_grow_to_hold_long_images() -> None:
+    for texture in fitted_textures(None, 1.0, 224, 1000):
+        assert texture.shape[1] > 224
+        assert texture.shape[2] > 1000
+
+
+def test_cifar_takes_every_fifth_pixel() -> None:
+    shrunk = fitted_textures(None, 0.2, 32, 32)[0].permute(1, 2, 0).numpy()
+    np.testing.assert_array_equal(shrunk, procedural_textures()[0][2::5, 2::5])
+
+
+def test_a_missing_picture_is_named(tmp_path: Path) -> None:
+    images = np.zeros((1, 32, 32, 3), dtype=np.uint8)
+    with pytest.raises(TTCError, match=r"frost1\.png cannot be read \(No such file or directory\)"):
+        corrupt(images, "frost", frost_dir=tmp_path)
