@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
+from ttc.cli.corrupt import corrupt
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -29,6 +30,9 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+app.command()(corrupt)
 
 
 def main() -> None:
