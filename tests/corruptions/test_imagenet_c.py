@@ -1,5 +1,6 @@
 """ImageNet-C: the layout, every kind of file a folder may hold, and going on after a stop."""
 
+import errno
 import hashlib
 import io
 import json
@@ -138,3 +139,23 @@ def test_bad_folders_are_refused(source: Path, tmp_path: Path) -> None:
         generate_imagenet_c(source, tmp_path / "out", ["fog"], [5])
     with pytest.raises(TTCError, match=r"frost folder .* frost1.png, .* is missing"):
         generate_imagenet_c(source / "n01", tmp_path / "out", ["fog"], [5], frost_dir=tmp_path)
+
+
+def test_a_full_disk_is_a_sentence_and_the_run_goes_on_later(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ttc.corruptions.imagenet_c.atomic", full)
+        with pytest.raises(TTCError, match=r"no space left for .* finished work is kept"):
+            generate_imagenet_c(source, tmp_path / "out", ["fog"], [5], size=32)
+    generate_imagenet_c(source, tmp_path / "out", ["fog"], [5], size=32)
+    assert len(list((tmp_path / "out").rglob("*.JPEG"))) == 5
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TTCError, match=r"out cannot be written \(.*\); choose another folder"):
+        generate_imagenet_c(source, tmp_path / "file" / "out", ["fog"], [5], size=32)

@@ -81,7 +81,8 @@ def generate_cifar_c(
     settings = Settings(
         "cifar-c", seed, table or "cifar", list(severities), frost_record(frost_dir), checksum(cifar.path)
     )
-    manifest = opened_manifest(destination, settings)
+    with explained_disk_errors(destination):
+        manifest = opened_manifest(destination, settings)
     rows = len(cifar.records) * len(severities)
 
     def done(made: int, found: int) -> None:

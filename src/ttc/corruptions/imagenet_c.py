@@ -115,7 +115,8 @@ def generate_imagenet_c(
     pictures = listed_pictures(source)
     reading = f"resized and cropped to {size}" if size else "whole images"
     settings = Settings("imagenet-c", seed, table or "nearest", [], frost_record(frost_dir), reading)
-    manifest = opened_manifest(destination, settings)
+    with explained_disk_errors(destination):
+        manifest = opened_manifest(destination, settings)
     combinations = [(name, severity) for name in corruptions for severity in severities]
 
     def change(some: Sequence[Picture], stop: Event) -> Outcome:

@@ -54,18 +54,23 @@ def _one_thread_an_operation() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+_NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
+
+
 @contextmanager
 def explained_disk_errors(destination: Path) -> Iterator[None]:
-    """Turns a full disk into a sentence that says what is kept."""
+    """Turns a full disk or a forbidden folder into a sentence that says what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise TTCError(
-            f"no space left for {destination}: free some or choose another disk, then run the same command again; "
-            "finished work is kept"
-        ) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise TTCError(
+                f"no space left for {destination}: free some or choose another disk, then run the same command again; "
+                "finished work is kept"
+            ) from error
+        if error.errno in _NOT_WRITABLE:
+            raise TTCError(f"{destination} cannot be written ({error.strerror}); choose another folder") from error
+        raise
 
 
 def all_cores() -> int:
