@@ -28,13 +28,14 @@ class Look(NamedTuple):
     deviation: tuple[float, float, float]
     luminance: tuple[float, float, float]  # percentiles 5, 50, 95
     slope: float  # of the radial power spectrum, in logarithms
+    clouds: float  # share of the deviation in long waves; chosen so that pixels five apart differ as in the original
 
 
 LOOKS = (
-    Look(600, 900, (78, 149, 166), (27, 16, 15), (102, 128, 163), -1.3),
-    Look(315, 560, (201, 205, 214), (21, 22, 23), (165, 208, 235), -1.7),
-    Look(350, 527, (138, 153, 165), (28, 28, 30), (102, 150, 196), -1.3),
-    Look(495, 660, (112, 123, 135), (44, 43, 42), (58, 117, 202), -1.9),
+    Look(600, 900, (78, 149, 166), (27, 16, 15), (102, 128, 163), -1.3, 0.78),
+    Look(315, 560, (201, 205, 214), (21, 22, 23), (165, 208, 235), -1.7, 0.57),
+    Look(350, 527, (138, 153, 165), (28, 28, 30), (102, 150, 196), -1.3, 0.58),
+    Look(495, 660, (112, 123, 135), (44, 43, 42), (58, 117, 202), -1.9, 0.5),
 )
 _MAKING = Lock()
 _DRAWN = (0, 1, 1, 2, 3)  # the second and third originals are the same picture: it is chosen twice as often
@@ -89,11 +90,15 @@ def _texture(look: Look, rng: np.random.Generator) -> NDArray[np.uint8]:
     ground = _coloured(rng.standard_normal(shape), look.slope / 2)
     crystals = _bent(_crystals(look, rng), rng)
     field = _standardised(0.55 * ground + 0.45 * _standardised(crystals))
+    clouds = _clouds(rng.standard_normal(shape))
     grain = rng.standard_normal((*shape, 3))
-    for _ in range(3):  # each step corrects the slope, then the distribution: both settle together
-        field = _coloured(field, (look.slope - spectral_slope(field)) / 2)
-        field = _with_percentiles(field, look)
-    values = (0.9 * field[:, :, None] + 0.1 * grain) / math.hypot(0.9, 0.1)
+
+    def mixed() -> NDArray[np.float64]:
+        return _with_percentiles(math.sqrt(1 - look.clouds**2) * field + look.clouds * clouds, look)
+
+    for _ in range(3):  # bending the distribution changes the slope a little: they settle together
+        field = _coloured(field, (look.slope - spectral_slope(mixed())) / 2)
+    values = (0.96 * mixed()[:, :, None] + 0.04 * grain) / math.hypot(0.96, 0.04)
     return (np.array(look.mean) + np.array(look.deviation) * values).clip(0, 255).astype(np.uint8)
 
 
@@ -113,6 +118,12 @@ def _coloured(field: NDArray[np.float64], power: float) -> NDArray[np.float64]:
     height, width = field.shape
     spectrum = np.fft.rfft2(field) * np.maximum(_wave_number(height, width), 4 / max(height, width)) ** power
     return _standardised(np.fft.irfft2(spectrum, s=field.shape))
+
+
+def _clouds(field: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The waves of the field that are longer than about 150 pixels, standardised."""
+    waves = np.fft.rfft2(field) * np.exp(-((150 * _wave_number(*field.shape)) ** 2))
+    return _standardised(np.fft.irfft2(waves, s=field.shape))
 
 
 def spectral_slope(field: NDArray[np.float64]) -> float:
