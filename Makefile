@@ -40,4 +40,5 @@ clean:
 	touch $@ .venv/.core
 
 .venv/.bench: .venv/.dev
+	$(PIP) --editable '.[bench]'
 	touch $@

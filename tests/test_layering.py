@@ -17,7 +17,7 @@ ALLOWED = {
     "corruptions": set[str](),
     "data": {"corruptions"},
     "models": {"core"},
-    "bench": {"core", "methods", "models", "data", "corruptions", "deploy"},
+    "bench": {"core", "clustering", "methods", "models", "data", "corruptions", "deploy"},
     "report": {"bench", "core", "methods", "models", "data"},
     "studies": {"bench", "report", "core", "methods", "models", "data", "corruptions"},
     "cli": {"core", "methods", "deploy", "corruptions", "data", "models", "bench", "report", "studies"},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
-    from ttc import clustering, core, deploy, methods, models
+    from ttc import bench, clustering, core, deploy, methods, models
     from ttc.core import Adapter, Classifier, Inspection, Prediction, inspect
     from ttc.deploy import Guard, Stream
     from ttc.methods import METHODS, adapt, load_adaptation
@@ -30,6 +30,7 @@ __all__ = [
     "Stream",
     "TTCError",
     "adapt",
+    "bench",
     "clustering",
     "core",
     "deploy",
@@ -51,7 +52,7 @@ _HOMES = {
     "Guard": "ttc.deploy",
     "Stream": "ttc.deploy",
 }
-_ROOMS = {"clustering", "core", "corruptions", "data", "deploy", "methods", "models"}
+_ROOMS = {"bench", "clustering", "core", "corruptions", "data", "deploy", "methods", "models"}
 
 
 def __getattr__(name: str) -> object:

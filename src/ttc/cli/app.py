@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import data, doctor, inspect, methods, train
+from ttc.cli import corrupt, data, doctor, inspect, methods, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -20,7 +20,10 @@ app.command()(methods.methods)
 app.command()(inspect.inspect)
 app.add_typer(data.app, name="data")
 app.command()(doctor.doctor)
+app.command()(corrupt.corrupt)
 app.command()(train.train)
+app.command()(run.run)
+app.command()(results.results)
 
 
 def _version(wanted: bool) -> None:
