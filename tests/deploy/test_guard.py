@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import ttc
-from ttc.clustering import ClusteringAdapter
-from ttc.core import Adapter, Classifier, frozen
+from ttc.clustering import Assignment, ClusteringAdapter
+from ttc.core import Adapter, Classifier, frozen, norm_tunable
 from ttc.core.normalization import BatchNorm
 from ttc.core.origin import source_model
 from ttc.deploy import Event, Guard, Limits, Policy
@@ -146,6 +146,27 @@ def test_a_gradient_that_is_not_finite_is_rolled_back(model: nn.Module, stream: 
     assert guard.events[-1].action == "roll back"
     assert guard(stream[2]).isfinite().all()
     assert guard.adapter.updater.gathered[0] is None
+
+
+def test_a_batch_whose_gradient_is_not_finite_teaches_nothing(model: nn.Module, stream: list[Tensor]) -> None:
+    def infinite(assignment: Assignment) -> Tensor:
+        return assignment.entropy * (float("inf") if wild else 1.0)
+
+    wild = False
+    adapter = ClusteringAdapter(norm_tunable(Classifier(model)), torch.optim.Adam, losses=(infinite,))
+    guard = Guard(adapter, often)
+    guard(stream[0])
+    before = adapter.state()["model"]
+    wild = True
+    with pytest.warns(UserWarning, match="the gradient of a batch is not finite: nothing was learned"):
+        assert guard(stream[1]).isfinite().all()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in adapter.state()["model"].items())
+    assert tuple(guard.events[-1]) == (48, "warn", "1 gradients were not finite")
+    assert guard.stats["dropped_gradients"] == 1
+    wild = False
+    guard(stream[2])
+    assert not all(torch.equal(tensor, before[name]) for name, tensor in adapter.state()["model"].items())
+    assert guard.stats["level"] == 1
 
 
 @pytest.mark.parametrize("small", [False, True])

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import corrupt, data, doctor, inspect, methods, results, run, train
+from ttc.cli import adapt, corrupt, data, doctor, inspect, methods, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 
 app.command()(methods.methods)
 app.command()(inspect.inspect)
+app.command()(adapt.adapt)
 app.add_typer(data.app, name="data")
 app.command()(doctor.doctor)
 app.command()(corrupt.corrupt)

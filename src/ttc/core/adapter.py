@@ -126,6 +126,8 @@ class Adapter(ABC):
             raise TTCError(f"expected a tensor of images (N, C, H, W), got {type(x).__name__}")
         if not x.is_floating_point():
             raise TTCError(f"expected float images, got {x.dtype}; for pixels in 0..255 give images.float() / 255")
+        if x.layout is not torch.strided:
+            raise TTCError(f"expected an ordinary tensor of images, got layout {x.layout}; give images.to_dense()")
         if x.ndim < 2 or x.numel() == 0:
             raise TTCError(f"expected a batch of at least one image (N, C, H, W), got shape {tuple(x.shape)}")
         weight = next(self.model.parameters())

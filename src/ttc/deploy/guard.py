@@ -14,7 +14,7 @@ from torch import Tensor
 from ttc.core import Adapter
 from ttc.core.origin import source_model
 from ttc.core.state import State
-from ttc.deploy.signs import AnswerSigns, Limits, SourceSigns, drift_of
+from ttc.deploy.signs import AnswerSigns, Limits, SourceSigns, drift_of, dropped_by
 from ttc.errors import TTCError
 
 ADAPTING, FROZEN, SOURCE = MODES = ("adapting", "frozen", "source")
@@ -83,14 +83,15 @@ class Guard:
             self._images += len(x)
             self._unseen += len(x)
             self._answers.observe(answer)
-            source_answer = self._compared(x, answer)
+            self._compare(x, answer)
             if self._unseen < self.policy.look_every:
                 return answer
             if not self._stepped_in():
                 return answer
-            if self.mode == SOURCE and source_answer is not None:
-                return source_answer
-            return self._answered(x, learn=False)
+            try:
+                return self._in_mode(x, learn=False)
+            except TTCError:  # a batch that only the adapted state could take
+                return answer
 
     def freeze(self) -> None:
         """Predict only, until :meth:`resume`."""
@@ -153,6 +154,7 @@ class Guard:
                 "level": self._level,
                 **{mode: float(self.mode == mode) for mode in MODES},
                 "drift": self._drift,
+                "dropped_gradients": dropped_by(self.adapter),
                 **self._answers.measures(),
                 **self._comparison.measures(),
             }
@@ -160,25 +162,25 @@ class Guard:
     def _start_over(self) -> None:
         policy = self.policy
         self._calls = self._images = self._unseen = self._compared_images = self._refused = self._rollbacks = 0
-        self._noted = self._level = self._healthy = 0
+        self._noted = self._level = self._healthy = self._dropped = 0
         self._drift = 0.0
         self._states: deque[State] = deque(maxlen=policy.snapshots)
         self._answers = AnswerSigns(policy.limits, policy.memory, policy.history)
         self._comparison = SourceSigns(policy.limits, policy.memory)
 
-    def _answered(self, x: Tensor, *, learn: bool = True) -> Tensor:
+    def _answered(self, x: Tensor) -> Tensor:
         """The answer in the present mode; broken parameters are rolled back at once instead of failing every batch."""
         try:
-            return self._in_mode(x, learn)
+            return self._in_mode(x, learn=True)
         except TTCError:
             if math.isfinite(drift_of(self.adapter)):
                 self._refused += 1
                 raise
             self._restore(1)
             self._note("roll back", "the parameters are not finite")
-        return self._in_mode(x, learn)
+        return self._in_mode(x, learn=True)
 
-    def _in_mode(self, x: Tensor, learn: bool) -> Tensor:
+    def _in_mode(self, x: Tensor, *, learn: bool) -> Tensor:
         if self.mode == SOURCE:
             with torch.no_grad():
                 logits = self.source(self.adapter.checked(x)).logits
@@ -189,13 +191,13 @@ class Guard:
             return logits
         return self.adapter(x) if learn and self.mode == ADAPTING else self.adapter.predict(x)
 
-    def _compared(self, x: Tensor, answer: Tensor) -> Tensor | None:
-        """The source's answer when it was this batch's turn to be compared."""
+    def _compare(self, x: Tensor, answer: Tensor) -> None:
+        """Show the source model this batch too, when it is its turn."""
         fraction = 1.0 if self._comparison.suspicious() and self.mode == ADAPTING else self.policy.source_fraction
         if not self.policy.source_fraction or self._compared_images >= fraction * self._images:
-            return None
+            return
         self._compared_images += len(x)
-        return self._comparison.observe(self.adapter, self.source, self.adapter.checked(x), answer)
+        self._comparison.observe(self.adapter, self.source, self.adapter.checked(x), answer)
 
     def _stepped_in(self) -> bool:
         """Judge the present state and act on it; whether the answer has to be made again."""
@@ -203,7 +205,9 @@ class Guard:
         self._drift = drift_of(self.adapter)
         drifted = not self._drift <= self.policy.limits.drift  # NaN is beyond every limit
         worse = self._comparison.found()
-        reason = f"the parameters drifted by {self._drift:.2f}" if drifted else worse or self._answers.found()
+        before, self._dropped = self._dropped, dropped_by(self.adapter)
+        lost = f"{self._dropped - before} gradients were not finite" if self._dropped > before else None
+        reason = f"the parameters drifted by {self._drift:.2f}" if drifted else worse or lost or self._answers.found()
         if reason is None:
             self._answers.remember(looked)
             self._well()
@@ -212,7 +216,9 @@ class Guard:
         if self.mode == SOURCE:
             return False
         up = max(self._level + 1, LADDER.index("roll back") if drifted else 0)
-        hopeless = worse is not None or not self._answers.ever_healthy  # no state to go back to would be better
+        hopeless = worse is not None or (
+            not lost and not self._answers.ever_healthy
+        )  # no state to go back to would be better
         self._level = LADDER.index("source") if hopeless and not drifted else up
         if self._level > LADDER.index("warn"):
             self._restore(1)

@@ -113,8 +113,8 @@ class SourceSigns:
         self.limits = limits
         self.lead, self.disagreement = Average(memory), Average(memory)  # lead: of the source in steadiness
 
-    def observe(self, adapter: Adapter, source: Classifier, x: Tensor, answer: Tensor) -> Tensor:
-        """Compare the two networks on a checked batch; the source's logits."""
+    def observe(self, adapter: Adapter, source: Classifier, x: Tensor, answer: Tensor) -> None:
+        """Compare the two networks on a checked batch."""
         with torch.no_grad(), still(adapter.model):
             logits = source(x).logits
             if x.ndim == 4:
@@ -123,7 +123,6 @@ class SourceSigns:
                 ours = _same(adapter.model(x).logits, adapter.model(mirrored).logits)
                 self.lead.add((theirs - ours).cpu(), len(x))
             self.disagreement.add(1 - _same(logits, answer).cpu(), len(x))
-        return logits
 
     @property
     def images(self) -> int:
@@ -158,6 +157,12 @@ def drift_of(adapter: Adapter) -> float:
     now, start = [list(part) for part in zip(*pairs, strict=True)]
     moved = torch.stack(torch._foreach_norm(torch._foreach_sub(now, start))).float().norm()
     return float(moved / torch.stack(torch._foreach_norm(start)).float().norm().clamp(min=1e-12))
+
+
+def dropped_by(adapter: Adapter) -> int:
+    """How many batches the parts of an adapter did not learn from because the gradient was not finite."""
+    parts = [getattr(adapter, name) for name in adapter.holds]
+    return sum(dropped_by(part) if isinstance(part, Adapter) else getattr(part, "dropped", 0) for part in parts)
 
 
 def _same(one: Tensor, other: Tensor) -> Tensor:
