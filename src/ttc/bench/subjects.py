@@ -158,10 +158,7 @@ def _part(images: Images, count: int | None, by_class: bool) -> Images:
 @lru_cache(maxsize=2)
 def _network(subject: Subject, num_classes: int, dtype: str, device: str) -> nn.Module:
     if subject.model == "embedded":
-        make: Callable[[], nn.Module] | None = getattr(models, "embedded", None)
-        if make is None:
-            raise TTCError("this installation carries no embedded model; give --model and --checkpoint")
-        network = make()
+        network = models.embedded()
     else:
         checkpoint = subject.checkpoint
         if checkpoint is None and subject.model in models.MODELS:

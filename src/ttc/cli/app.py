@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import corrupt, data, doctor, inspect, methods, results, run, train
+from ttc.cli import corrupt, data, demo, doctor, inspect, methods, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command()(demo.demo)
 app.command()(methods.methods)
 app.command()(inspect.inspect)
 app.add_typer(data.app, name="data")
