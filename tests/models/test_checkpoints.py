@@ -1,4 +1,5 @@
 import os
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -161,3 +162,29 @@ def test_truncated_files(tmp_path: Path, weights: dict[str, Tensor], name: str) 
     path.write_bytes(bytes(range(256)) * 20 if name == "random.pt" else path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(TTCError, match=r"the checkpoint .* (is damaged|cannot be read) \(.+\): fetch or copy it again"):
         read_state(path)
+
+
+def test_damaged_bytes_never_surprise(tmp_path: Path) -> None:
+    """Any damage is either harmless or one sentence, in all three formats."""
+    random = np.random.default_rng(0)
+    small = {"fc.weight": torch.zeros(3, 4), "fc.bias": torch.zeros(3)}
+    outcomes = set[type]()
+    for name in ("new.pt", "old.pt", "w.safetensors"):
+        path = tmp_path / name
+        if path.suffix == ".safetensors":
+            save_file(small, path)
+        else:
+            torch.save(small, path, _use_new_zipfile_serialization=name == "new.pt")
+        whole = path.read_bytes()
+        for _ in range(40):
+            damaged = bytearray(whole)
+            for place in random.integers(len(whole), size=3):
+                damaged[place] = random.integers(256)
+            path.write_bytes(damaged)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch remarks on odd bytes
+                try:
+                    outcomes.add(type(read_state(path)))
+                except TTCError as error:
+                    outcomes.add(type(error))
+    assert outcomes == {dict, TTCError}

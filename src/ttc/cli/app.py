@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import data, doctor
+from ttc.cli import data, doctor, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -19,6 +19,9 @@ app = typer.Typer(
 
 app.add_typer(data.app, name="data")
 app.command()(doctor.doctor)
+app.command()(train.train)
+app.command()(run.run)
+app.command()(results.results)
 
 
 def _version(wanted: bool) -> None:

@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,11 @@ _NUMBERS += [(_REBUILD, f"numpy.{core}.multiarray.scalar") for core in ("core", 
 
 def read_state(path: Path) -> State:
     """The tensors in a checkpoint file by name, out of wrappers such as ``{"state_dict": …}`` and common prefixes."""
+    return unwrapped(read_file(path), path)
+
+
+def read_file(path: Path) -> object:
+    """The content of a checkpoint file: tensors, numbers and containers, never code."""
     if not path.is_file():
         raise TTCError(f"there is no checkpoint {path}: give the path of a .pt, .pth, .th or .safetensors file")
     if path.stat().st_size == 0:
@@ -36,7 +40,7 @@ def read_state(path: Path) -> State:
         head = file.read(64).lstrip().lower()
     if head.startswith((b"<!doctype", b"<html")):
         raise TTCError(f"{path} is a web page, not a checkpoint: the download went wrong, fetch it again")
-    return unwrapped(_read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path), path)
+    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
 
 
 def unwrapped(content: object, path: Path) -> State:
@@ -139,16 +143,14 @@ def _read_pickle(path: Path) -> object:
     try:
         with torch.serialization.safe_globals(_NUMBERS):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"(?:GLOBAL|callable|class) ([\w.]+)", str(error))
-        if "eights only load failed" in str(error) and found:
+    except Exception as error:  # damaged bytes make the unpickler raise whatever it stumbles over
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if isinstance(error, pickle.UnpicklingError) and found:
             raise TTCError(
                 f"{path} holds pickled code ({found[1]}), which could do anything when loaded, so it is refused: "
                 "save the weights alone where you trust the file, torch.save(model.state_dict(), …) or .safetensors"
             ) from None
         raise TTCError(f"the checkpoint {path} cannot be read ({_sentence(error)}): fetch or copy it again") from error
-    except (RuntimeError, EOFError, OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise TTCError(f"the checkpoint {path} is damaged ({_sentence(error)}): fetch or copy it again") from error
 
 
 def _sentence(error: BaseException) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ttc.errors import TTCError
 from ttc.files import atomic
+from ttc.models.checkpoints import load_state, read_file
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,13 @@ class Recipe:
     warmup: float = 0.25  # share of all steps in which the rate climbs
     crop_padding: int = 4
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 2), ("crop_padding", 0), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise TTCError(f"{name.replace('_', ' ')} must be at least {least}, got {getattr(self, name)}")
+        if not 0 < self.peak_lr < math.inf:
+            raise TTCError(f"the peak learning rate must be above 0, got {self.peak_lr}")
 
 
 class Progress(NamedTuple):
@@ -46,7 +54,10 @@ def train(
     ``images`` is uint8 (N, 3, H, W) and stays in memory; ``labels`` is int64 (N,). The order and the augmentation of an
     epoch depend only on the seed and the epoch, so a resumed training ends with the weights of an uninterrupted one.
     """
+    if len(images) < recipe.batch_size:
+        raise TTCError(f"a batch takes {recipe.batch_size} images, {len(images)} were given: lower the batch size")
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    device = next(model.parameters()).device
     optimizer = _optimizer(model, recipe)
     first = _restore(checkpoint, model, optimizer, recipe) if checkpoint and checkpoint.exists() else 0
     padding = recipe.crop_padding
@@ -59,12 +70,14 @@ def train(
         total_loss, total_correct = 0.0, 0
         for step in range(steps):
             index = order[step * recipe.batch_size : (step + 1) * recipe.batch_size]
-            x = _augmented(padded, index, images.shape[-1], epoch, generator)
-            y = labels[index]
+            x = _augmented(padded, index, images.shape[-1], epoch, generator).to(device)
+            y = labels[index].to(device)
             for group in optimizer.param_groups:
                 group["lr"] = _one_cycle((epoch * steps + step) / (recipe.epochs * steps), recipe)
             logits = model(x)
             loss = F.cross_entropy(logits, y)
+            if not loss.isfinite():
+                raise TTCError(f"the loss is {loss.item()} in epoch {epoch + 1}: lower the learning rate")
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -112,9 +125,13 @@ def _save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe
 
 
 def _restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe) -> int:
-    state = torch.load(path, weights_only=True)
+    state = read_file(path)
+    if not isinstance(state, dict) or not {"state_dict", "optimizer", "epoch", "recipe"} <= state.keys():
+        raise TTCError(f"{path} is no checkpoint of a training: move it away or choose another place")
     if state["recipe"] != asdict(recipe):
-        raise TTCError(f"{path} was trained with another recipe ({state['recipe']}); choose another checkpoint file")
-    model.load_state_dict(state["state_dict"])
+        then, now = state["recipe"], asdict(recipe)
+        changed = ", ".join(f"{key} {then.get(key)} then, {now[key]} now" for key in now if then.get(key) != now[key])
+        raise TTCError(f"{path} was begun with another recipe ({changed}): give the old one, or choose another place")
+    load_state(model, state["state_dict"], str(path))
     optimizer.load_state_dict(state["optimizer"])
     return int(state["epoch"])

@@ -1,0 +1,145 @@
+"""Executors: run tasks here in turn or in worker processes, and yield what came of each as it ends.
+
+A task runs with the same number of torch threads either way, so its result is the same to the bit. Workers are fresh
+processes (spawn), as many as asked, each doing one task after another; one that dies takes only its task with it, and
+all end when their parent does, however it ends.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from ttc.errors import TTCError
+
+Task = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a task: its value, or the error that ended it."""
+
+    value: Any
+    error: str | None
+    ours: bool  # the error is a sentence to the user, not an accident
+    seconds: float
+
+
+class Local:
+    """Runs tasks on this machine: in this process, or for more than one worker in as many others.
+
+    Workers start when there is work for them and end with the block.
+    """
+
+    def __init__(self, workers: int, threads: int) -> None:
+        if workers < 1:
+            raise TTCError(f"the number of workers must be at least 1, got {workers}")
+        self.workers, self.threads = workers, threads
+        self._idle: list[_Worker] = []
+        self._busy: dict[_Worker, tuple[int, float]] = {}  # the place of its task, and since when
+
+    def __enter__(self) -> "Local":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        everyone = [*self._idle, *self._busy]
+        for worker in everyone:
+            worker.process.terminate()
+        for worker in everyone:
+            worker.process.join()
+            worker.connection.close()
+        self._idle, self._busy = [], {}
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+        """Run every task and yield its place and outcome as it ends."""
+        return self._here(tasks) if self.workers == 1 else self._elsewhere(tasks)
+
+    def _here(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            yield from ((place, _outcome(task)) for place, task in enumerate(tasks))
+        finally:
+            torch.set_num_threads(before)
+
+    def _elsewhere(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+        waiting = deque(enumerate(tasks))
+        while waiting or self._busy:
+            while waiting and len(self._busy) < self.workers:
+                worker = self._idle.pop() if self._idle else _started(self.threads)
+                place, task = waiting.popleft()
+                worker.connection.send(task)
+                self._busy[worker] = (place, time.perf_counter())
+            ready = wait([worker.connection for worker in self._busy])
+            for worker in [worker for worker in self._busy if worker.connection in ready]:
+                place, since = self._busy.pop(worker)
+                try:
+                    outcome: Outcome = worker.connection.recv()
+                    self._idle.append(worker)
+                except (EOFError, OSError):
+                    outcome = _died(worker, time.perf_counter() - since)
+                yield place, outcome
+
+
+def _outcome(task: Task) -> Outcome:
+    start = time.perf_counter()
+    try:
+        value = task()
+    except TTCError as error:
+        return Outcome(None, str(error), True, time.perf_counter() - start)
+    except Exception as error:
+        return Outcome(None, f"{type(error).__name__}: {error}", False, time.perf_counter() - start)
+    return Outcome(value, None, False, time.perf_counter() - start)
+
+
+@dataclass(frozen=True, eq=False)
+class _Worker:
+    process: BaseProcess
+    connection: "Connection[Any, Any]"
+
+
+def _started(threads: int) -> _Worker:
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_work, args=(theirs, threads), daemon=True)
+    process.start()
+    theirs.close()  # so that the end of the worker is the end of the pipe
+    return _Worker(process, ours)
+
+
+def _died(worker: _Worker, seconds: float) -> Outcome:
+    worker.process.join()
+    worker.connection.close()
+    error = f"the worker process ended with exit code {worker.process.exitcode}, perhaps for want of memory"
+    return Outcome(None, error, False, seconds)
+
+
+def _work(connection: "Connection[Any, Any]", threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            task: Task = connection.recv()
+        except EOFError:
+            return
+        connection.send(_outcome(task))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

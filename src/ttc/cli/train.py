@@ -1,0 +1,193 @@
+"""``ttc train``: a source model for CIFAR, with checkpoints on the way and a model card at the end."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+import ttc
+from ttc.cli.data import DataOption
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import Tensor, nn
+
+    from ttc.data import Images
+    from ttc.models.training import Recipe
+
+BATCH = 100  # images answered at once when the card is written: the batch that NORM takes its statistics from
+SEVERITY = 5
+
+
+def train(
+    model: Annotated[
+        str, typer.Option(help="An architecture for 32 x 32 images, such as resnet20 or wrn-16-4.")
+    ] = "resnet20",
+    dataset: Annotated[Literal["cifar10", "cifar100"], typer.Option(help="What to train on.")] = "cifar10",
+    data: DataOption = None,
+    out: Annotated[Path | None, typer.Option(help="Where results go [default: trained/MODEL-DATASET-SEED].")] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 32,
+    batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 128,
+    lr: Annotated[float, typer.Option(help="The peak learning rate of the cycle.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Decides initialisation, order and augmentation.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    corruptions: Annotated[bool, typer.Option(help="Measure SOURCE and NORM under corruption for the card.")] = True,
+    card_images: Annotated[int, typer.Option(help="Test images to corrupt for the card.")] = 2000,
+) -> None:
+    """Train a source model; run the same command again after an interruption and it goes on from the last epoch."""
+    from rich.console import Console
+
+    from ttc.data import cifar, data_root, first
+    from ttc.models.training import Recipe
+
+    recipe = Recipe(epochs=epochs, batch_size=batch_size, peak_lr=lr, seed=seed)
+    root = data_root(data)
+    images, test = cifar(root, dataset, train=True), cifar(root, dataset)
+    corrupted = first(test, card_images) if corruptions else None
+    folder = out or Path("trained") / f"{model}-{dataset}-{seed}"
+    console = Console(markup=False, soft_wrap=True)
+    network = _untrained(model, images.num_classes, seed, device)
+    try:
+        _train(network, images, recipe, folder / "training.pt", console)
+        _describe(network, model, test, corrupted, recipe, folder, device, console)
+    except KeyboardInterrupt:
+        kept = folder / "training.pt"
+        console.print(f"stopped; {f'{kept} holds the finished epochs' if kept.exists() else 'no epoch was finished'}")
+        console.print("to go on: run the same command again")
+        raise typer.Exit(130) from None
+
+
+def _untrained(name: str, num_classes: int, seed: int, device: str) -> "nn.Module":
+    import torch
+
+    from ttc.errors import TTCError
+    from ttc.models import MODELS, build
+
+    if name not in MODELS:
+        raise TTCError(f"cannot train {name!r} from the start: choose one of {', '.join(MODELS)}")
+    try:
+        chosen = torch.device(device)
+        torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise TTCError(f"the device {device!r} cannot be used here ({reason}): try --device cpu") from error
+    torch.manual_seed(seed)
+    return build(name, num_classes).to(chosen)
+
+
+def _train(network: "nn.Module", images: "Images", recipe: "Recipe", checkpoint: Path, console: "Console") -> None:
+    import torch
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ttc.data.location import unwritable
+    from ttc.models import training
+
+    pixels = torch.from_numpy(images.pixels(range(len(images)))).permute(0, 3, 1, 2).contiguous()
+    labels = torch.from_numpy(images.labels)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps, {task.fields[rate]}, left"), TimeRemainingColumn())
+    if checkpoint.exists():
+        console.print(f"going on from {checkpoint}")
+    try:
+        with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as progress:
+            task = progress.add_task("training", total=None, rate="")
+            for at in training.train(network, pixels, labels, recipe, checkpoint):
+                seen, total = at.epoch * at.steps_per_epoch + at.step, recipe.epochs * at.steps_per_epoch
+                text = f"epoch {at.epoch + 1}/{recipe.epochs}, loss {at.loss:.3f}, accuracy {at.accuracy:.1%}"
+                rate = f"{recipe.batch_size * (progress.tasks[0].speed or 0):.0f} images/s"
+                progress.update(task, description=text, completed=seen, total=total, rate=rate)
+                if at.step == at.steps_per_epoch:
+                    console.print(text)
+    except OSError as error:
+        raise unwritable(checkpoint.parent, error) from error
+
+
+def _describe(
+    network: "nn.Module",
+    name: str,
+    test: "Images",
+    corrupted: "Images | None",
+    recipe: "Recipe",
+    folder: Path,
+    device: str,
+    console: "Console",
+) -> None:
+    """Write the weights and the card, and print where they are."""
+    from dataclasses import asdict
+
+    import torch
+
+    from ttc.models.card import Card, accuracy, save_weights, write_card
+
+    network.eval()
+    console.print("measuring the accuracy on the clean test images")
+    clean = accuracy(network, _batches(test, device))
+    rows = _under_corruption(network, corrupted, device, console) if corrupted is not None else {}
+    weights = folder / f"{name}.safetensors"
+    facts = {
+        "model": name,
+        "num_classes": str(test.num_classes),
+        "dataset": test.name,
+        "clean_accuracy": f"{clean:.4f}",
+    }
+    card = Card(
+        model=name,
+        dataset=test.name.removesuffix(" test"),
+        num_classes=test.num_classes,
+        statistics=_statistics(network),
+        parameters=sum(p.numel() for p in network.parameters()),
+        recipe=asdict(recipe),
+        clean_accuracy=clean,
+        clean_images=len(test),
+        corruptions=rows,
+        severity=SEVERITY,
+        corrupted_images=len(corrupted) if corrupted is not None else 0,
+        batch_size=BATCH,
+        weights=weights.name,
+        sha256=save_weights(network, weights, facts),
+        data_checksum=test.checksum,
+        versions={"ttc": ttc.__version__, "torch": torch.__version__},
+    )
+    written = write_card(card, folder)
+    console.print(f"clean accuracy {clean:.2%}; weights: {weights}; card: {written[1]}")
+    console.print(f"use it: --model {name} --checkpoint {weights}")
+
+
+def _under_corruption(
+    network: "nn.Module", images: "Images", device: str, console: "Console"
+) -> dict[str, dict[str, float]]:
+    from rich.progress import track
+
+    from ttc.corruptions import CORRUPTIONS
+    from ttc.data import corrupted
+    from ttc.methods import adapt
+    from ttc.models.card import accuracy
+
+    answers: dict[str, Callable[[Tensor], Tensor]] = {"source": network, "norm": adapt(network, "norm")}
+    rows = {}
+    for corruption in track(CORRUPTIONS, "measuring SOURCE and NORM", console=console, transient=True):
+        batches = list(_batches(corrupted(images, corruption, SEVERITY), device))
+        rows[corruption] = {method: accuracy(answer, batches) for method, answer in answers.items()}
+        console.print(f"{corruption}: SOURCE {rows[corruption]['source']:.1%}, NORM {rows[corruption]['norm']:.1%}")
+    return rows
+
+
+def _batches(images: "Images", device: str) -> "Iterator[tuple[Tensor, Tensor]]":
+    import torch
+
+    from ttc.data import as_tensor
+
+    for start in range(0, len(images), BATCH):
+        index = range(start, min(start + BATCH, len(images)))
+        yield as_tensor(images.pixels(index)).to(device), torch.from_numpy(images.labels[start : index.stop])
+
+
+def _statistics(network: "nn.Module") -> str:
+    """The name of the statistics in the network's first layer."""
+    from ttc.models import STATISTICS
+
+    mean = getattr(getattr(network, "standardize", None), "mean", None)
+    if mean is None:
+        return "none"
+    held = [round(value, 4) for value in mean.flatten().tolist()]
+    return next((name for name, both in STATISTICS.items() if both and [round(v, 4) for v in both[0]] == held), "own")
