@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import data, doctor, results, run, train
+from ttc.cli import data, doctor, reproduce, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.command()(doctor.doctor)
 app.command()(train.train)
 app.command()(run.run)
 app.command()(results.results)
+app.command()(reproduce.reproduce)
 
 
 def _version(wanted: bool) -> None:
