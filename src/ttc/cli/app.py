@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import data, doctor, reproduce, results, run, train
+from ttc.cli import data, doctor, report, reproduce, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app.command()(train.train)
 app.command()(run.run)
 app.command()(results.results)
 app.command()(reproduce.reproduce)
+app.command()(report.report)
 
 
 def _version(wanted: bool) -> None:

@@ -47,6 +47,7 @@ class Table:
     best: str = "max"
     digits: int = 1
     notes: tuple[str, ...] = ()
+    what: str = "method"  # that the rows are
 
     def winners(self, column: str) -> set[str]:
         """The rows whose number, as printed, is the best of its column."""

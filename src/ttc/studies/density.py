@@ -106,7 +106,7 @@ def _table(measured: Measured) -> tuple[Table, ...]:
     rows = {"all channels, mean": {name: Value(float(values.mean())) for name, values in scores.items()}}
     rows |= {f"channel {d}": {name: Value(float(values[d])) for name, values in scores.items()} for d in _shown(found)}
     title = f"Overlap with the supervised features, 0 to 1, {found['TTC'].shape[1]} channels"
-    return (Table("density-overlap", title, ("TENT", "TTC"), rows, best="", digits=3),)
+    return (Table("density-overlap", title, ("TENT", "TTC"), rows, best="", digits=3, what="channel"),)
 
 
 def _claims(measured: Measured) -> tuple[Claim, ...]:

@@ -2,7 +2,8 @@
 
 from ttc.report import Rule, bar_chart, dot_chart, scatter_chart
 from ttc.report.findings import Figure
-from ttc.studies.measured import Measured
+from ttc.studies.measured import Measured, published
+from ttc.studies.study import Entry
 
 
 def per_corruption(measured: Measured) -> tuple[Figure, ...]:
@@ -43,6 +44,11 @@ def gains(measured: Measured, title: str) -> tuple[Figure, ...]:
     }
     if not found:
         return ()
+    theirs = {}
+    for entry in measured.study.entries:
+        value, level = published(measured, entry), published(measured, _entry(measured, base))
+        if entry.name in found and value is not None and level is not None:
+            theirs[entry.name] = value - level
     chart = bar_chart(
         {name: gain.estimate for name, gain in found.items()},
         title,
@@ -50,7 +56,12 @@ def gains(measured: Measured, title: str) -> tuple[Figure, ...]:
         spread={name: (gain.low, gain.high) for name, gain in found.items()},
         form="{:+.1f}",
         rules=[Rule("x", 0.0, base)],
+        beside={"paper": theirs} if theirs else None,
     )
     return (
         Figure(f"{measured.study.name}-gains", chart, "Image by image; the line across a bar's end is its interval."),
     )
+
+
+def _entry(measured: Measured, name: str) -> Entry:
+    return next(entry for entry in measured.study.entries if entry.name == name)

@@ -13,6 +13,7 @@ from ttc.bench.protocol import Protocol
 from ttc.bench.specs import Spec
 from ttc.bench.statistics import Interval, paired_interval
 from ttc.bench.store import Row
+from ttc.studies import paper
 from ttc.studies.profiles import Setup
 from ttc.studies.study import Entry, Study
 
@@ -113,3 +114,15 @@ class Measured:
         """Milliseconds an image, at the batch size of the entry."""
         rows = self.rows(entry)
         return float(np.median([row.cost["median_ms"] / row.protocol.batch_size for row in rows])) if rows else None
+
+
+def published(measured: Measured, entry: Entry, corruption: str | None = None) -> float | None:
+    """The paper's number beside one of ours: on a corruption, or the average, over the same corruptions if "
+    "it has them."""
+    table = measured.study.table
+    if not table or not entry.paper:
+        return None
+    if corruption is not None:
+        return paper.value(table, entry.paper, corruption)
+    whole = paper.value(table, entry.paper, measured.setup.column)
+    return whole if whole is not None else paper.average(table, entry.paper, measured.plan.corruptions)

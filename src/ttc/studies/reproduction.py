@@ -4,8 +4,7 @@ import math
 
 from ttc.bench.statistics import Interval
 from ttc.report.findings import Claim, Findings, Table, Value, cell_of
-from ttc.studies import paper
-from ttc.studies.measured import Measured
+from ttc.studies.measured import Measured, published
 from ttc.studies.reasons import reason
 from ttc.studies.study import Entry, Greater
 
@@ -57,19 +56,9 @@ def _value(measured: Measured, entry: Entry, column: str) -> Value:
     return Value(
         measured.accuracy(entry.name, corruption),
         measured.error(entry.name, corruption),
-        _paper(measured, entry, column),
+        published(measured, entry, corruption),
         tuple(row.protocol.hash for row in rows),
     )
-
-
-def _paper(measured: Measured, entry: Entry, column: str) -> float | None:
-    study, setup = measured.study, measured.setup
-    if not study.table or not entry.paper:
-        return None
-    if column == AVERAGE:
-        whole = paper.value(study.table, entry.paper, setup.column)
-        return whole if whole is not None else paper.average(study.table, entry.paper, measured.plan.corruptions)
-    return paper.value(study.table, entry.paper, column)
 
 
 def _judged(measured: Measured, entry: Entry, column: str, rows: dict[str, dict[str, Value]]) -> Value:
