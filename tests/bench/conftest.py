@@ -1,12 +1,16 @@
 """Small striped domains and complete protocols on them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from PIL import Image
 
 from tests.conftest import CLASSES, labelled_images
 from ttc.bench import Protocol, Spec
 from ttc.bench.adapters import complete, options_text
+from ttc.bench.subjects import Subject
 from ttc.data import ArrayImages
 
 
@@ -40,3 +44,50 @@ def protocol(method: str = "tent", **changes: Any) -> Protocol:
         "version": "0",
     }
     return Protocol(**{**values, **changes})
+
+
+NETS = """
+import torch
+from torch import nn
+
+
+def small(num_classes=3):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        body = [nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()]
+        return nn.Sequential(*body, nn.Linear(24, num_classes))
+
+
+def few():
+    return small(2)
+
+
+def plain(num_classes=3):
+    return nn.Sequential(nn.Flatten(), nn.Linear(16 * 16 * 3, num_classes))
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with pictures of three classes, a module with small networks, and the data root."""
+    made_place(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # worker processes take it over
+    monkeypatch.setenv("TTC_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def made_place(path: Path, per_class: int = 12) -> None:
+    random = np.random.default_rng(0)
+    (path / "small_nets.py").write_text(NETS)
+    for label, colour in enumerate(("blue", "green", "red")):
+        folder = path / "pictures" / colour
+        folder.mkdir(parents=True)
+        for number in range(per_class):
+            pixels = random.integers(0, 200, (16, 16, 3), dtype=np.uint8)
+            pixels[..., label] += np.uint8(50)
+            Image.fromarray(pixels).save(folder / f"{number:02}.png")
+
+
+def subject(model: str = "small_nets:small", dataset: str = "folder:pictures", **changes: Any) -> Subject:
+    return Subject(dataset, model, **changes)

@@ -55,7 +55,8 @@ def cells(grid: Grid, subject: Subject) -> list[Protocol]:
         for group, level in _groups(scenario, names, severity):
             domains = [subject.domain(*place, grid.images) for place in places(scenario, group, level)]
             classes = domains[0].num_classes
-            _check_head(subject, classes, grid)
+            if not found:
+                _check_head(subject, classes, grid)
             for method in methods:
                 if method not in optimizers:
                     optimizers[method] = _optimizer(method, subject, classes, grid)
@@ -149,11 +150,15 @@ def _check_head(subject: Subject, num_classes: int, grid: Grid) -> None:
 
 
 def _optimizer(method: Spec, subject: Subject, num_classes: int, grid: Grid) -> str:
-    """What the method builds for this model; a method that cannot be built fails in its cells, not here."""
+    """What the method builds for this model. A wrong value of an option is refused here; a method that cannot be built
+    even as it comes fails in its cells, and the others go on.
+    """
     try:
         network = subject.network(num_classes, grid.dtype, grid.device)
         return adapters.optimizer_of(adapters.build(network, method.name, adapters.options_text(method)))
-    except TTCError:
+    except Exception as error:
+        if isinstance(error, TTCError) and method != adapters.complete(Spec(method.name)):
+            raise
         return "none"
 
 

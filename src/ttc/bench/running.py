@@ -1,6 +1,6 @@
 """Runs: the cells of a grid that are not in the store yet, prepared, evaluated and recorded."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ def pending(cells: Sequence[Protocol], store: Store) -> list[Protocol]:
     return [cell for cell in cells if cell.hash not in finished]
 
 
-def run(cells: Sequence[Protocol], subject: Subject, store: Store, workers: int = 1) -> Iterator[Event]:
+def run(cells: Sequence[Protocol], subject: Subject, store: Store, workers: int = 1) -> Generator[Event, None, None]:
     """Evaluate the cells, record each as it ends, and yield what happened; this process alone writes to the store.
 
     What cells share, corrupted images and SOURCE's answers, is made first, once each. A cell that fails is recorded

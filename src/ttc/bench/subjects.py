@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,7 +24,8 @@ class Subject:
     """The names of a data set and a model, and where files are; a worker process makes the same of it.
 
     ``dataset`` is a key of ``DATASETS`` or ``folder:PATH`` with class folders, ``folder:PATH@224`` to fit the pictures.
-    ``model`` is ``embedded`` or a name that :func:`ttc.models.build` knows; those of the zoo need a ``checkpoint``.
+    ``model`` is ``embedded`` or a name that :func:`ttc.models.build` knows; those of the zoo need a ``checkpoint``,
+    a path from the data directory ``root`` or from here.
     """
 
     dataset: str = "embedded"
@@ -45,15 +46,24 @@ class Subject:
 
     def domain(self, corruption: str, severity: int, images: int | None, cache: Path | None = None) -> Images:
         """The images of one corruption: at most ``images`` of them, kept below ``cache`` once made."""
-        return _domain(self, corruption, severity, images, cache)
+        return _domain(self._located(), corruption, severity, images, cache)
 
     def network(self, num_classes: int, dtype: str = "float32", device: str = "cpu") -> nn.Module:
         """The source model, ready to be adapted; shared, as adapters work on copies."""
-        return _network(self, num_classes, dtype, device)
+        return _network(self._located(), num_classes, dtype, device)
 
     def network_checksum(self, num_classes: int) -> str:
         """The SHA-256 of the model's parameters and buffers."""
-        return _network_checksum(self, num_classes)
+        return _network_checksum(self._located(), num_classes)
+
+    def _located(self) -> "Subject":
+        """With absolute paths, so that what is kept for it in memory does not depend on the current directory."""
+        kind, _, path = self.dataset.partition(":")
+        dataset = f"{kind}:{Path(path).absolute()}" if path else kind
+        root, checkpoint = data.data_root(self.root), self.checkpoint
+        if checkpoint is not None:
+            checkpoint = root / checkpoint if (root / checkpoint).exists() else checkpoint.absolute()
+        return replace(self, dataset=dataset, checkpoint=checkpoint, root=root)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,9 +173,6 @@ def _network(subject: Subject, num_classes: int, dtype: str, device: str) -> nn.
         checkpoint = subject.checkpoint
         if checkpoint is None and subject.model in models.MODELS:
             raise TTCError(f"the model '{subject.model}' comes without weights; give them with --checkpoint FILE")
-        if checkpoint is not None and not checkpoint.exists():
-            below = data.data_root(subject.root) / checkpoint
-            checkpoint = below if below.exists() else checkpoint
         network = models.build(subject.model, num_classes=num_classes, checkpoint=checkpoint)
     try:
         return network.to(device, getattr(torch, dtype)).eval()

@@ -1,5 +1,6 @@
 """What ``ttc run`` shows while it works: a live table on a terminal, a line a cell elsewhere."""
 
+import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from types import TracebackType
@@ -15,6 +16,11 @@ from ttc.bench.protocol import Protocol
 
 if TYPE_CHECKING:
     from ttc.bench.running import Event  # a summary of results must not wait for torch
+
+
+def wide_console() -> Console:
+    """A console as wide as the terminal; 200 columns where there is none, so that tables in files keep their cells."""
+    return Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
 class Display:

@@ -1,7 +1,6 @@
 """``ttc results``: list, filter, compare and export what is in a store."""
 
 import enum
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,13 +48,12 @@ def results(
     ] = None,
 ) -> None:
     """List the finished cells of a store, or filter, summarize, compare and export them."""
-    from rich.console import Console
-
     from ttc.bench.store import Store
+    from ttc.cli.progress import wide_console
 
     with Store(store, readonly=True) as opened:
         rows = list(opened.rows())
-    wide = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 200)
+    wide = wide_console()
     if difference is not None:
         _print_difference(rows, difference, wide)
         return

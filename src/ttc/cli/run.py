@@ -82,13 +82,12 @@ def run(
 
 
 def _show(wanted: "list[Protocol]", chosen: "Settings") -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from ttc.bench.forecast import seconds
     from ttc.bench.running import pending
     from ttc.bench.store import Store
-    from ttc.cli.progress import duration
+    from ttc.cli.progress import duration, wide_console
 
     left = wanted
     if chosen.store.exists():
@@ -100,7 +99,7 @@ def _show(wanted: "list[Protocol]", chosen: "Settings") -> None:
         state = "to run" if cell.hash in todo else "finished"
         numbers = (str(cell.batch_size), str(cell.seed), str(cell.images))
         table.add_row(cell.hash[:8], cell.method, cell.domain, cell.scenario, *numbers, state)
-    console = Console(soft_wrap=True)
+    console = wide_console()
     console.print(table)
     expected = duration(seconds(left, chosen.subject, chosen.workers))
     processes = min(chosen.workers, max(1, len(left)))
@@ -111,14 +110,12 @@ def _show(wanted: "list[Protocol]", chosen: "Settings") -> None:
 
 
 def _run(wanted: "list[Protocol]", chosen: "Settings") -> None:
-    from rich.console import Console
-
     from ttc.bench.comparison import summaries
     from ttc.bench.running import pending, preparations, run
     from ttc.bench.store import Store
-    from ttc.cli.progress import Display, summary_table
+    from ttc.cli.progress import Display, summary_table, wide_console
 
-    console = Console(soft_wrap=True, highlight=False)
+    console = wide_console()
     failed: list[tuple[Protocol, str]] = []
     with Store(chosen.store) as store:
         left = pending(wanted, store)

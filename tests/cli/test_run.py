@@ -1,0 +1,238 @@
+"""``ttc run`` and ``ttc results`` as a user runs them, on pictures and a network of this test."""
+
+import csv
+import io
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.bench.conftest import made_place
+from tests.bench.conftest import place as place  # the fixture
+from ttc.bench import Row, Store
+from ttc.cli.app import app
+from ttc.errors import TTCError
+
+SUBJECT = ["--dataset", "folder:pictures", "--model", "small_nets:small", "--images", "12", "--batch-size", "5"]
+GRID = [*SUBJECT, "--methods", "norm,tent", "--corruptions", "fog,contrast", "--seeds", "0,1", "--store", "a.sqlite"]
+
+
+def ttc(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.output
+
+
+def test_a_grid_from_flags_and_again(place: Path) -> None:
+    code, output = ttc("run", *GRID, "--workers", "1")
+    assert code == 0
+    assert "8 cells, 0 finished before; results go to a.sqlite" in output
+    assert "[8/8] tent, contrast 5, per-domain, batch 5, seed 1: " in output
+    assert "to see them: ttc results --store a.sqlite" in output
+    code, output = ttc("run", *GRID)
+    assert code == 0
+    assert "8 cells, 8 finished before" in output
+    assert "[1/" not in output
+
+
+def test_results_as_json_csv_and_table(place: Path) -> None:
+    ttc("run", *GRID, "--workers", "1")
+    _, output = ttc("results", "--store", "a.sqlite", "--format", "json")
+    found = json.loads(output)
+    assert len(found) == 8
+    assert {one["status"] for one in found} == {"finished"}
+    assert all(0 <= one["accuracy"] <= 1 and one["images"] == 12 for one in found)
+    _, output = ttc("results", "--store", "a.sqlite", "--format", "csv", "--method", "tent", "--seed", "1")
+    lines = list(csv.DictReader(io.StringIO(output)))
+    assert [(line["method"], line["corruption"], line["seed"]) for line in lines] == [
+        ("tent", "fog", "1"),
+        ("tent", "contrast", "1"),
+    ]
+    _, output = ttc("results", "--store", "a.sqlite", "--corruption", "fog", "--scenario", "per-domain")
+    assert "4 finished cells" in output
+    assert "fog 5" in output
+    assert "contrast 5" not in output
+    code, output = ttc("results", "--store", "a.sqlite", "--format", "json", "--output", "out.json", "--traces")
+    assert (code, len(json.loads(Path("out.json").read_text())[0]["trace"]["entropy"])) == (0, 3)
+    assert "8 cells are in out.json" in output
+    assert ttc("results", "--store", "a.sqlite", "--format", "json", "--method", "eta")[1].strip() == "[]"
+
+
+def test_summary_comparison_and_difference(place: Path) -> None:
+    ttc("run", *GRID, "--workers", "1")
+    _, output = ttc("results", "--store", "a.sqlite", "--summary")
+    assert "±" in output
+    assert "1/1" in output
+    _, output = ttc("results", "--store", "a.sqlite", "--compare", "norm,tent")
+    assert "mean difference over 4 cells, tent - norm" in output
+    assert "McNemar p" in output
+    with Store(Path("a.sqlite"), readonly=True) as store:
+        hashes = [row.protocol.hash for row in store.rows() if row.protocol.corruptions == ("fog",)]
+    _, output = ttc("results", "--store", "a.sqlite", "--difference", f"{hashes[0][:12]},{hashes[2][:12]}")
+    assert output == "seed: 0 -> 1\n"
+    _, output = ttc("results", "--store", "a.sqlite", "--difference", f"{hashes[0]},{hashes[0]}")
+    assert output == "the same experiment\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--compare", "norm"], "--compare takes two methods, such as tent,ttc; got 'norm'"),
+        (["--difference", "aa,zz"], "takes two starts of hashes with one cell each, got aa: 0, zz: 0"),
+        (["--format", "parquet"], "Parquet is written to a file: add --output FILE"),
+        (["--store", "absent.sqlite"], "there is no store absent.sqlite"),
+    ],
+)
+def test_wrong_questions_are_refused(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    Store(tmp_path / "empty.sqlite").close()
+    with pytest.raises(TTCError, match=sentence):
+        ttc("results", "--store", str(tmp_path / "empty.sqlite"), *arguments)
+
+
+def test_a_dry_run_writes_nothing(place: Path) -> None:
+    code, output = ttc("run", *GRID, "--dry-run", "--workers", "2")
+    assert code == 0
+    assert output.count("to run") == 8 + 1
+    assert "8 cells, 8 to run: about " in output
+    assert "with 2 workers; nothing was run or written" in output
+    assert not Path("a.sqlite").exists()
+    assert not (place / "data").exists()
+    ttc("run", *GRID, "--workers", "1", "--seeds", "0")
+    _, output = ttc("run", *GRID, "--dry-run")
+    assert "8 cells, 4 to run" in output
+    assert output.count("finished") == 4
+
+
+def test_a_grid_from_a_file(place: Path) -> None:
+    Path("grid.toml").write_text(
+        'methods = ["norm", {name = "ttc", bandwidth = 2}]\ncorruptions = ["fog", "clean"]\nimages = 12\n'
+        'dataset = "folder:pictures"\nmodel = "small_nets:small"\nstore = "b.sqlite"\nworkers = 1\n'
+        'scenarios = ["continual", "label-shift(alpha=0.5)", "repeated(epochs=2)"]\n'
+    )
+    code, output = ttc("run", "--config", "grid.toml", "--batch-size", "6")
+    assert code == 0
+    assert "10 cells, 0 finished before; results go to b.sqlite" in output
+    _, output = ttc("results", "--store", "b.sqlite", "--format", "json", "--scenario", "continual")
+    assert {one["corruption"] for one in json.loads(output)} == {"fog+clean"}
+    Path("grid.toml").write_text("corruption = 'fog'\n")
+    with pytest.raises(TTCError, match=r"there is no setting 'corruption' \(did you mean 'corruptions'\?\)"):
+        ttc("run", "--config", "grid.toml")
+
+
+def test_a_failing_cell_does_not_stop_the_rest(place: Path) -> None:
+    broken = ["run", *GRID, "--methods", "norm,tent(optimizer='Adam(lr=1e37)')", "--workers", "1"]
+    code, output = ttc(*broken)
+    assert code == 1
+    assert (
+        "failed: tent, fog 5, per-domain, batch 5, seed 0: the model's outputs for this batch are not finite" in output
+    )
+    assert "4 of 8 cells failed; the same command tries them again" in output
+    assert len(json.loads(ttc("results", "--store", "a.sqlite", "--format", "json")[1])) == 4
+    assert "not finite" in ttc("results", "--store", "a.sqlite", "--failed")[1]
+    code, output = ttc(*broken)
+    assert (code, "8 cells, 4 finished before" in output) == (1, True)
+
+
+def test_a_run_that_cannot_write_says_so(place: Path) -> None:
+    Store(Path("a.sqlite")).close()
+    with sqlite3.connect("a.sqlite") as connection:
+        connection.execute("pragma user_version = 99")
+    connection.close()
+    with pytest.raises(TTCError, match="written by a newer version"):
+        ttc("run", *GRID)
+    with pytest.raises(TTCError, match="the grid has no cells"):
+        ttc("run", *GRID, "--methods", "")
+
+
+STARTER = """
+import os, random, signal, sys, time
+import torch, ttc.bench.running, ttc.bench.forecast
+from ttc.cli.app import main
+
+arguments, kills = sys.argv[2:], int(sys.argv[1])
+
+def start():
+    child = os.fork()
+    if child == 0:
+        sys.argv = ["ttc", *arguments]
+        try:
+            main()
+        finally:
+            os._exit(0)
+    return child
+
+random.seed()
+lived = float(os.environ["LIVED"]) if kills else 0.0
+killed = 0
+for _ in range(kills):
+    child = start()
+    time.sleep(random.uniform(0, lived))
+    os.kill(child, signal.SIGKILL)
+    killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+begin = time.monotonic()
+os.waitpid(start(), 0)
+print("KILLED", killed, "LIVED", time.monotonic() - begin)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills forked processes")
+def test_ten_kills_at_random_moments_leave_the_rows_of_an_uninterrupted_run(tmp_path: Path) -> None:
+    grid = [*GRID[:-2], "--methods", "source,norm,ttc", "--workers", "1"]
+    found: dict[str, dict[str, Row]] = {}
+    lived = 0.0
+    made_place(tmp_path)
+    for name, kills in (("whole", 0), ("killed", 10)):
+        environment = {**os.environ, "TTC_DATA": str(tmp_path / name), "LIVED": str(lived / 3), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-c", STARTER, str(kills), "run", *grid, "--store", f"{name}.sqlite"]
+        shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        words = shown.stdout.split()
+        lived = float(words[words.index("LIVED") + 1])
+        if kills:
+            assert int(words[words.index("KILLED") + 1]) >= 3, shown.stdout
+        with Store(tmp_path / f"{name}.sqlite", readonly=True) as store:
+            found[name] = {row.protocol.hash: row for row in store.rows()}
+    whole, killed = found["whole"], found["killed"]
+    assert len(whole) == 3 * 2 * 2
+    assert {row.status for row in whole.values()} == {"finished"}
+    assert sorted(whole) == sorted(killed)
+    for key, row in whole.items():
+        assert (row.protocol, row.status, row.figures) == (
+            killed[key].protocol,
+            killed[key].status,
+            killed[key].figures,
+        )
+        np.testing.assert_array_equal(row.predictions, killed[key].predictions)
+        np.testing.assert_array_equal(row.trace, killed[key].trace)
+    leftovers = [path for path in (tmp_path / "killed" / "cache").iterdir() if ".part" not in path.name]
+    assert {path.name for path in leftovers} == {path.name for path in (tmp_path / "whole" / "cache").iterdir()}
+
+
+def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
+    made_place(tmp_path)
+    code = "from ttc.cli.app import main; main()"
+    grid = [*GRID, "--scenarios", "repeated(epochs=3000)", "--workers", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "run", *grid],
+        cwd=tmp_path,
+        env={**os.environ, "TTC_DATA": str(tmp_path / "data"), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 90
+    while not list(tmp_path.glob("data/cache/contrast*")) and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "cells are finished and kept in a.sqlite: the same command goes on from here" in output
+    assert "Traceback" not in output + errors
