@@ -1,5 +1,6 @@
 """``ttc reproduce``: run one of the paper's tables or figures and hold it against the paper's numbers."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -50,12 +51,12 @@ def reproduce(
 
     from ttc.bench.environment import cores
     from ttc.bench.specs import listed
-    from ttc.studies import study as find
+    from ttc.studies import study_named
     from ttc.studies.measured import plan
     from ttc.studies.profiles import setup
 
     console = Console(soft_wrap=True, highlight=False)
-    chosen = [find(name) for name in (NAMES if study == "all" else listed(study))]
+    chosen = [study_named(name) for name in (NAMES if study == "all" else listed(study))]
     numbers = listed(seeds)
     if not numbers or not all(number.isdigit() for number in numbers):
         raise TTCError(f"--seeds takes whole numbers, such as 0,1,2; got '{seeds}'")
@@ -106,7 +107,9 @@ def _forecast(console: "Console", planned: "Plan", store: Path, workers: int) ->
     if not cells:
         console.print("  no data and no cells: computed at once")
         return
-    expected = duration(seconds(left, planned.setup.subject, workers)) if left else "no time"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about batches of one: the study is there to show it
+        expected = duration(seconds(left, planned.setup.subject, workers)) if left else "no time"
     console.print(f"  {len(cells)} cells, {len(left)} to run: about {expected}; nothing was run or written")
 
 

@@ -73,7 +73,7 @@ class Chart:
             top += 20
         above = any(rule.axis == "x" and rule.label for rule in self.rules)
         frame = self._frame(width, top + (18 if above else 8), direct)
-        shapes += [*frame.furniture(self), *frame.data(self)]
+        shapes += [*frame.furniture(self), *frame.data(self), *(frame.rule_name(rule) for rule in self.rules)]
         if direct:
             shapes += frame.names(self)
         bottom = frame.bottom + 22 + (18 if self.x.label else 0)
@@ -102,13 +102,13 @@ class Chart:
         return shapes, top
 
     def _frame(self, width: float, top: float, direct: bool) -> "Frame":
-        names = max((text_width(text, SIZE) for _, text in self.y.ticks), default=0.0)
+        names = max((text_width(text, SIZE, bold=text == "average") for _, text in self.y.ticks), default=0.0)
         left = min(8 + names + 10, 0.5 * width)
         right = width - 16
         if self.values:
             right -= max(text_width(text, SMALL) for text in self.values) + 6
         if direct and any(series.kind == "line" for series in self.series):
-            right = width - 20 - max(text_width(series.name, SIZE) for series in self.series)
+            right = width - 20 - max(text_width(series.name, SIZE, bold=series.style.strong) for series in self.series)
         height = self.row * len(self.y.ticks) if self.y.categories else min(self.height, 0.8 * width)
         return Frame(self.x, self.y, left, top, right, top + height)
 
@@ -160,13 +160,19 @@ class Frame:
         if rule.axis == "x":
             across = self.at(rule.value, self.y.low)[0]
             yield Outline(((across, self.top - 4), (across, self.bottom)), "muted", width=1.5, dashed=True)
-            half = text_width(rule.label, SMALL) / 2
-            middle = min(max(across, self.left + half), self.right - half)
-            yield Text(middle, self.top - 11, rule.label, SMALL, "middle", "muted")
         else:
             along = self.at(self.x.low, rule.value)[1]
             yield Outline(((self.left, along), (self.right, along)), "muted", width=1.5, dashed=True)
-            yield Text(self.right - 4, along - 8, rule.label, SMALL, "end", "muted")
+
+    def rule_name(self, rule: Rule) -> Text:
+        """The name of a rule: above the chart, or at its right end on top of whatever is there."""
+        if rule.axis == "y":
+            along = self.at(self.x.low, rule.value)[1]
+            return Text(self.right - 4, along - 8, rule.label, SMALL, "end", "muted", halo=True)
+        half = text_width(rule.label, SMALL) / 2
+        across = self.at(rule.value, self.y.low)[0]
+        middle = min(max(across, self.left + half), self.right - half)
+        return Text(middle, self.top - 11, rule.label, SMALL, "middle", "muted")
 
     def data(self, chart: Chart) -> Iterator[Shape]:
         """The marks: areas and bands below, then lines, then points, the strong series on top of its kind."""
@@ -176,7 +182,7 @@ class Frame:
             yield from self._bars(series)
         for series in ordered:
             if series.kind == "line" or series.kind == "area":
-                colour, width = series.style.colour, 2.8 if series.style.strong else 1.8
+                colour, width = series.style.colour, 2.8 if series.style.strong and series.kind == "line" else 1.8
                 for run in _runs(series.points):
                     placed = tuple(self.at(x, y) for x, y in run)
                     yield Outline(placed, colour, width=width, dashed=series.dashed, note=series.name)

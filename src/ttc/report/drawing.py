@@ -44,6 +44,7 @@ class Text:
     anchor: str = "start"
     colour: str = "ink"
     bold: bool = False
+    halo: bool = False  # a rim of the page's colour, for text that lies on lines
 
 
 Shape = Outline | Text
@@ -100,13 +101,13 @@ def moved(shapes: Iterable[Shape], dx: float, dy: float) -> list[Shape]:
     return found
 
 
-def text_width(text: str, size: float) -> float:
+def text_width(text: str, size: float, bold: bool = False) -> float:
     """The width of a line of text, with room for fonts that run wider than the one measured.
 
     >>> text_width("wide", 12) > text_width("w", 12) > 0
     True
     """
-    return 1.18 * _font(100).getlength(text.translate(_PLAIN)) * size / 100
+    return (1.32 if bold else 1.18) * _font(100).getlength(text.translate(_PLAIN)) * size / 100
 
 
 def theme(selector: str) -> str:
@@ -146,6 +147,8 @@ def _svg_text(shape: Text) -> str:
     weight = ";font-weight:600" if shape.bold else ""
     place = f'x="{_short(shape.x)}" y="{_short(shape.y + 0.35 * shape.size)}"'
     style = f"fill:{_paint(shape.colour)};font-size:{_short(shape.size)}px{weight}"
+    if shape.halo:
+        style += f";stroke:{_paint('surface')};stroke-width:4;paint-order:stroke"
     return f'<text {place} text-anchor="{shape.anchor}" style="{style}">{escape(shape.text)}</text>'
 
 
@@ -158,6 +161,9 @@ def _paint_text(image: Image.Image, shape: Text, scale: int, dark: bool) -> None
     left = shape.x * scale - _SHIFT[shape.anchor] * font.getlength(text)
     top = (shape.y + 0.35 * shape.size) * scale
     draw, colour = ImageDraw.Draw(image), _rgb(shape.colour, dark)
+    if shape.halo:
+        rim = _rgb("surface", dark)
+        draw.text((left, top), text, fill=rim, font=font, anchor="ls", stroke_width=2 * scale, stroke_fill=rim)
     weight = round(shape.size * scale / 45) if shape.bold else 0
     draw.text((left, top), text, fill=colour, font=font, anchor="ls", stroke_width=weight, stroke_fill=colour)
 

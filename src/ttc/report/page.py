@@ -118,7 +118,8 @@ def _table(table: Table) -> str:
         for row, values in table.rows.items()
     )
     notes = "".join(f'<p class="quiet">{escape(note)}</p>' for note in table.notes)
-    grid = f'<table class="sortable"><thead><tr><th>{escape(table.what)}</th>{head}</tr></thead><tbody>{body}</tbody></table>'
+    heads = f"<thead><tr><th>{escape(table.what)}</th>{head}</tr></thead>"
+    grid = f'<table class="sortable">{heads}<tbody>{body}</tbody></table>'
     whole = f'<div class="scroll">{grid}</div>{notes}{_beside(table)}'
     if len(table.rows) > LONG:
         return f"<details><summary>{escape(table.title)}: {len(table.rows)} rows</summary>{whole}</details>"

@@ -13,13 +13,13 @@ NAMES = (
     *("cifar10c", "cifar100c", "imagenetc", "resnet50", "components", "augmentations", "batch-size", "collapse"),
     *("probabilities", "density", "ambiguities"),
 )
-__all__ = ["NAMES", "study"]
+__all__ = ["NAMES", "study_named"]
 
 
-def study(name: str) -> "Study":
+def study_named(name: str) -> "Study":
     """The study of a name.
 
-    >>> study("batch-size").title
+    >>> study_named("batch-size").title
     'Average accuracy against batch size'
     """
     if name not in NAMES:

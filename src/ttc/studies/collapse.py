@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ttc.report import Panels, Rule, line_chart
 from ttc.report.findings import Figure
+from ttc.report.palette import Style
 from ttc.studies.measured import Measured
 from ttc.studies.study import THREE, Entry, Greater, Scale, Study, scales
 
@@ -17,11 +18,23 @@ ENTRIES = (
     Entry("TENT (batch size = 100)", "tent", 100),
     Entry("TTC (batch size = 1)", "ttc", 1),
 )
-POINTS = 40  # of a curve
+POINTS = 25  # of a curve
+STYLES = {
+    "TENT (batch size = 100)": Style("#56b4e9"),
+    "TENT (batch size = 20)": Style("#56b4e9"),
+}
 
 
-def _smoothed(trace: NDArray[np.float64], column: int) -> list[tuple[float, float]]:
-    """Images seen so far and the mean of a column over the images of each fortieth of the stream."""
+def _so_far(trace: NDArray[np.float64], column: int) -> list[tuple[float, float]]:
+    """Images seen, and the mean of a column over all of them."""
+    seen = np.cumsum(trace[:, 0])
+    mean = np.cumsum(trace[:, 0] * trace[:, column]) / seen
+    every = max(1, len(trace) // POINTS)
+    return [(float(x), float(y)) for x, y in zip(seen[every - 1 :: every], mean[every - 1 :: every], strict=True)]
+
+
+def _in_parts(trace: NDArray[np.float64], column: int) -> list[tuple[float, float]]:
+    """Images seen, and the mean of a column over the last part of them."""
     seen = np.cumsum(trace[:, 0])
     edges = np.linspace(0, seen[-1], min(POINTS, len(trace)) + 1)
     parts = [(seen > low) & (seen <= high) for low, high in pairwise(edges)]
@@ -41,11 +54,11 @@ def _traces(measured: Measured) -> tuple[Figure, ...]:
     }
     if not found:
         return ()
-    accuracy = {name: [(x, 100 * y) for x, y in _smoothed(trace, 1)] for name, trace in found.items()}
-    entropy = {name: _smoothed(trace, 2) for name, trace in found.items()}
+    accuracy = {name: [(x, 100 * y) for x, y in _so_far(trace, 1)] for name, trace in found.items()}
+    entropy = {name: _in_parts(trace, 2) for name, trace in found.items()}
     dashed = ("TENT (batch size = 20)", "TTC (batch size = 1)")
-    left = line_chart(accuracy, "accuracy (%)", x_label="images seen", y_label="", low=0, high=100, marked=False,
-                      dashed=dashed, rules=[Rule("y", 10.0, "chance")], height=220)  # fmt: skip
+    left = line_chart(accuracy, "accuracy so far (%)", x_label="images seen", y_label="", low=0, high=100, marked=False,
+                      styles=STYLES, dashed=dashed, rules=[Rule("y", 10.0, "chance")], height=220)  # fmt: skip
     right = line_chart(
         entropy,
         "entropy of the answers (nats)",
@@ -54,10 +67,14 @@ def _traces(measured: Measured) -> tuple[Figure, ...]:
         low=0,
         marked=False,
         dashed=dashed,
+        styles=STYLES,
         height=220,
     )
     title = f"What happens over time: {corruption.replace('_', ' ')}"
-    note = "Each point is the mean over a fortieth of the stream. An entropy near zero is certainty, not accuracy."
+    note = (
+        "Accuracy over all images so far; entropy over each part of the stream. An entropy near zero is certainty, "
+        "not accuracy."
+    )
     return (Figure("collapse-traces", Panels(title, (left, right), least=330), note),)
 
 

@@ -47,7 +47,7 @@ def features(measured: Measured) -> dict[str, Floats]:
     from ttc.files import atomic
     from ttc.studies.features import adapted, supervised
 
-    rows = {name: measured.rows(name, CORRUPTION) for name in ("TENT", "TTC")}
+    rows = {name: measured.rows(name, _corruption(measured)) for name in ("TENT", "TTC")}
     if not all(rows.values()):
         return {}
     protocols = {name: found[0].protocol for name, found in rows.items()}
@@ -60,6 +60,10 @@ def features(measured: Measured) -> dict[str, Floats]:
             np.savez(file, supervised=found["supervised"], TENT=found["TENT"], TTC=found["TTC"])
     with np.load(path, allow_pickle=False) as kept:
         return {name: kept[name].astype(np.float64) for name in ("supervised", "TENT", "TTC")}
+
+
+def _corruption(measured: Measured) -> str:
+    return next(iter(measured.plan.corruptions), CORRUPTION)
 
 
 def overlaps(found: dict[str, Floats]) -> dict[str, Floats]:
@@ -90,7 +94,7 @@ def _figures(measured: Measured) -> tuple[Figure, ...]:
         }
         title = f"channel {channel}: TENT {scores['TENT'][channel]:.2f}, TTC {scores['TTC'][channel]:.2f}"
         panels.append(line_chart(lines, title, y_label="", filled=True, low=0, height=120))
-    title = f"Densities of features under {CORRUPTION.replace('_', ' ')}, with their overlap with supervised"
+    title = f"Densities of features under {_corruption(measured).replace('_', ' ')}, with their overlap with supervised"
     note = (
         f"The {SHOWN} channels in which the supervised features vary most. Supervised: the same layers adapted to the "
         "same stream with cross-entropy on the true labels, where TENT uses the entropy."

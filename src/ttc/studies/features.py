@@ -13,7 +13,7 @@ from ttc.bench.protocol import Protocol
 from ttc.bench.specs import Spec
 from ttc.bench.subjects import Subject
 from ttc.clustering import default_optimizer
-from ttc.core import Classifier, Prediction, norm_tunable
+from ttc.core import Adapter, Classifier, Prediction, norm_tunable
 from ttc.data import Images, as_tensor
 
 Floats = NDArray[np.float32]
@@ -23,6 +23,7 @@ def adapted(subject: Subject, protocol: Protocol) -> Floats:
     """The features (N, D) of the first view of each image, in the cell that ``protocol`` states."""
     model = _network(subject, protocol)
     adapter = adapters.build(model, protocol.method, protocol.options)
+    _met(adapter, _images(subject, protocol))
     seen: list[Tensor] = []
     adapter.model.register_forward_hook(lambda module, inputs, output: seen.append(output.features.detach()))
 
@@ -34,6 +35,13 @@ def adapted(subject: Subject, protocol: Protocol) -> Floats:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(protocol.seed)
         return _streamed(subject, protocol, answer)
+
+
+def _met(adapter: Adapter, images: Images) -> None:
+    """Show the adapter images of this shape once and reset it: its own trial of a new shape is not an answer."""
+    weight = next(adapter.model.parameters())
+    adapter(torch.rand_like(as_tensor(images.pixels([0, 0]))).to(weight))
+    adapter.reset()
 
 
 def supervised(subject: Subject, protocol: Protocol) -> Floats:
