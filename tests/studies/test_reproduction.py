@@ -83,7 +83,9 @@ def test_the_headline_names_the_winner_and_how_sure_it_is() -> None:
     assert headline(sure).startswith("TTC is best with 90.0 %, ahead of SOURCE by +40.0 points (")
     assert headline(sure).endswith(": significant at 95 %.")
     even = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": 0.5}})
-    assert headline(even).endswith("not significant at 95 %.")
+    assert headline(even) == "SOURCE and TTC share the first place with 50.0 %."
+    close = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": 0.5025}})
+    assert headline(close).endswith(": not significant at 95 %.")
     assert headline(measured(STUDY, {"TTC": {"fog": 0.9}})) == ""
 
 

@@ -224,3 +224,33 @@ def _network() -> torch.nn.Module:
 
     torch.manual_seed(0)
     return MODELS["wrn-16-1"](num_classes=10)
+
+
+def test_a_stop_says_how_to_go_on(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ttc.bench.running.run", stopped)
+    code, output = ttc("reproduce", "collapse", *SUBJECT, "--corruptions", "snow")
+    assert code == 130
+    assert "stopped; 0 of 5 cells are kept in results.sqlite: the same command goes on from here" in output
+
+
+def test_failed_cells_leave_gaps_and_are_told(there: Path) -> None:
+    flags = ["--dataset", "folder:pictures", "--model", "small_nets:plain", "--workers", "1", "--images", "6"]
+    code, output = ttc(
+        "reproduce", "collapse", *flags, "--corruptions", "fog", "--store", "plain.sqlite", "-o", "plain"
+    )
+    assert code == 1
+    assert "4 cells failed: ttc results --failed --store plain.sqlite says why" in output
+    assert "undecided" in output
+    assert read(there / "plain" / "collapse.json").tables[0].rows["SOURCE"]["fog"].ours is not None
+
+
+def test_a_store_is_reported_without_studies(there: Path) -> None:
+    assert ttc("report", "--studies", "nowhere", "--output", "all")[0] == 0
+    found = [study for study in read_folder(there / "all") if "9 images" in study.title]
+    assert len(found) == 1
+    values = found[0].tables[0].rows["ttc"]
+    assert values["average"].ours == pytest.approx(((values["fog"].ours or 0) + (values["snow"].ours or 0)) / 2)
+    assert len(values["average"].cells) == 2

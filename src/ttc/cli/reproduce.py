@@ -161,7 +161,7 @@ def _show(console: "Console", found: "Findings") -> None:
     console.print(found.headline, markup=False)
     for table in found.tables:
         column = table.columns[-1]
-        if not any(values[column].paper is not None or values[column].error for values in table.rows.values()):
+        if not any(value.paper is not None or value.error for row in table.rows.values() for value in row.values()):
             continue
         shown = Table(column, "ours %", "±", "paper %", "difference", "", box=None, pad_edge=False)
         for row, values in table.rows.items():

@@ -8,37 +8,10 @@ from pathlib import Path
 from ttc.report.axes import Axis
 from ttc.report.drawing import Drawing, Outline, Point, Shape, Text, text_width
 from ttc.report.labels import beside, flowed, lifted, spread, wrapped
-from ttc.report.palette import Style
+from ttc.report.marks import Rule, Series, key, mark
 
 SIZE, SMALL = 12.0, 11.0
 NARROW = 480.0  # the width below which labels move to the legend
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points of one name, drawn as ``line``, ``dots``, ``bars`` (from ``base``) or ``area`` (down to ``base``).
-
-    ``spread`` gives each point its interval: a band around a line, a whisker on dots and bars.
-    """
-
-    name: str
-    points: tuple[Point, ...]
-    style: Style
-    kind: str = "line"
-    dashed: bool = False
-    marked: bool = True
-    spread: tuple[Point, ...] = ()
-    base: float = 0.0
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A line across the whole chart at a value of ``x`` or ``y``, such as chance."""
-
-    axis: str
-    value: float
-    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +69,7 @@ class Chart:
             listed = list({series.name: series for series in reversed(self.series)}.values())[::-1]
             places, height = flowed([series.name for series in listed], SIZE, width - 16)
             for series, (x, y) in zip(listed, places, strict=True):
-                shapes += _key(series, 8 + x, top + 8 + y)
+                shapes += key(series, 8 + x, top + 8 + y)
                 shapes.append(Text(8 + x + 22, top + 8 + y, series.name, SIZE, bold=series.style.strong))
             top += height
         return shapes, top
@@ -250,42 +223,6 @@ class Frame:
         boxes = beside(places, [text_width(series.name, SIZE) for series in dots], SIZE, within)
         for series, (x, y) in zip(dots, boxes, strict=True):
             yield Text(x, y, series.name, SIZE, bold=series.style.strong)
-
-
-def mark(at: Point, style: Style, note: str = "") -> Outline:
-    """A point's mark: each series has its own shape, so that colour is never the only difference."""
-    x, y = at
-    size = 5.6 if style.strong else 4.4
-    unit = {
-        "circle": [(math.cos(turn * math.pi / 12), math.sin(turn * math.pi / 12)) for turn in range(24)],
-        "square": [(-0.86, -0.86), (0.86, -0.86), (0.86, 0.86), (-0.86, 0.86)],
-        "diamond": [(0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)],
-        "triangle": [(0, -1.15), (1.1, 0.8), (-1.1, 0.8)],
-        "wedge": [(0, 1.15), (1.1, -0.8), (-1.1, -0.8)],
-        "plus": [(a, b) for a, b in _PLUS],
-        "cross": [((a - b) * 0.78, (a + b) * 0.78) for a, b in _PLUS],
-    }[style.marker]
-    points = tuple((x + size * a, y + size * b) for a, b in unit)
-    return Outline(points, "surface", style.colour, width=1.0, closed=True, note=note)
-
-
-_THIN, _LONG = 0.38, 1.2
-_PLUS = (
-    *((-_THIN, -_LONG), (_THIN, -_LONG), (_THIN, -_THIN), (_LONG, -_THIN), (_LONG, _THIN), (_THIN, _THIN)),
-    *((_THIN, _LONG), (-_THIN, _LONG), (-_THIN, _THIN), (-_LONG, _THIN), (-_LONG, -_THIN), (-_THIN, -_THIN)),
-)
-
-
-def _key(series: Series, x: float, y: float) -> Iterator[Shape]:
-    """A series as the legend shows it."""
-    colour = series.style.colour
-    if series.kind in {"bars", "area"}:
-        corners = ((x, y - 5), (x + 16, y - 5), (x + 16, y + 5), (x, y + 5))
-        yield Outline(corners, fill=colour, opacity=1 if series.kind == "bars" else 0.5, closed=True)
-    if series.kind == "line":
-        yield Outline(((x, y), (x + 16, y)), colour, width=2, dashed=series.dashed)
-    if series.kind == "dots" or (series.kind == "line" and series.marked):
-        yield mark((x + 8, y), series.style)
 
 
 def _runs(points: tuple[Point, ...]) -> Iterator[tuple[Point, ...]]:

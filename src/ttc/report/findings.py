@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ttc.errors import TTCError
 from ttc.files import atomic
 from ttc.report.axes import Axis
-from ttc.report.chart import Chart, Rule, Series
+from ttc.report.chart import Chart
 from ttc.report.charts import Panels
+from ttc.report.marks import Rule, Series
 from ttc.report.palette import Style
 
 if TYPE_CHECKING:

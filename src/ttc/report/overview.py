@@ -18,11 +18,10 @@ AVERAGE = "average"
 def overview(rows: Sequence[Row]) -> list[Findings]:
     """The finished rows, one set of findings for each data set, model, scenario, severity, size and batch."""
     finished = [row for row in rows if row.status == "finished"]
-    names = method_names(finished)
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in finished:
         groups[_setting(row)].append(row)
-    return [_findings(place, setting, group, names) for place, (setting, group) in enumerate(groups.items(), 1)]
+    return [_findings(place, setting, group) for place, (setting, group) in enumerate(groups.items(), 1)]
 
 
 def _setting(row: Row) -> str:
@@ -33,7 +32,8 @@ def _setting(row: Row) -> str:
     )
 
 
-def _findings(place: int, setting: str, rows: Sequence[Row], names: dict[str, str]) -> Findings:
+def _findings(place: int, setting: str, rows: Sequence[Row]) -> Findings:
+    names = method_names(rows)
     columns = tuple(dict.fromkeys(_column(row) for row in rows))
     methods: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:

@@ -149,7 +149,8 @@ def _beside(table: Table) -> str:
     """Ours, the paper's, the difference and the standard error, of the column that sums up, then of every other."""
     parts = []
     for column in (table.columns[-1], *table.columns[:-1]):
-        rows = {row: values[column] for row, values in table.rows.items() if values[column].paper is not None}
+        every = ((row, values.get(column, Value(None))) for row, values in table.rows.items())
+        rows = {row: value for row, value in every if value.paper is not None}
         if rows:
             parts.append((column, rows))
     if not parts:

@@ -47,7 +47,7 @@ def beside(table: Table, column: str) -> str:
     """One column in Markdown, ours beside the paper's, with the difference and the standard error."""
     lines = ["| | ours | ± | paper | difference | |", "|---|---:|---:|---:|---:|---|"]
     for row, values in table.rows.items():
-        value = values[column]
+        value = values.get(column, Value(None))
         parts = (number(value.ours), number(value.error, 2), number(value.paper), number(value.difference, sign=True))
         lines.append(f"| {row} | {' | '.join(parts)} | {value.odd} |")
     return "\n".join(lines) + "\n"

@@ -84,6 +84,7 @@ STUDY = Study(
     about="Minimizing the entropy makes the largest probability larger, right or wrong. With one image in a batch "
     "nothing holds it back: TENT ends by giving everything one label.",
     setting="cifar10c",
+    contest=False,
     elsewhere=True,
     entries=ENTRIES,
     scale=scales(Scale(1000, THREE), Scale(None, THREE)),

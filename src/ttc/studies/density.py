@@ -137,6 +137,7 @@ STUDY = Study(
     "adapts with the labels is better. A picture of chosen channels can mislead, so an overlap is computed "
     "for every channel.",
     setting="cifar10c",
+    contest=False,
     entries=(Entry("TENT", "tent"), Entry("TTC", "ttc")),
     scale=scales(Scale(2000, (CORRUPTION,)), Scale(None, (CORRUPTION,)), Scale(None, (CORRUPTION,))),
     baseline="TENT",

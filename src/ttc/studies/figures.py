@@ -8,7 +8,7 @@ from ttc.studies.study import Entry
 
 def per_corruption(measured: Measured) -> tuple[Figure, ...]:
     """Accuracy on each corruption, and what it costs."""
-    names = [entry.name for entry in measured.study.entries if "," not in entry.name]
+    names = [entry.name for entry in measured.study.entries if "(" not in entry.name]
     rows: dict[str, dict[str, float]] = {}
     for corruption in (*measured.plan.corruptions, "average"):
         place = None if corruption == "average" else corruption

@@ -1,4 +1,5 @@
-"""What the paper's main tables share: seven methods, fifteen corruptions, and two rows run as the paper did."""
+"""What the paper's main tables share: seven methods, fifteen corruptions, and two rows as the paper "
+"seems to run them."""
 
 from ttc.studies.figures import per_corruption
 from ttc.studies.study import Entry, Greater, Scale, Study, scales
@@ -11,8 +12,8 @@ ENTRIES = (
     Entry("TIPI", "tipi", paper="TIPI"),
     Entry("TENT", "tent", paper="TENT"),
     Entry("TTC", "ttc", paper="TTC"),
-    Entry("T3A, as the paper ran it", "t3a-paper", paper="T3A"),
-    Entry("ETA, as the paper ran it", "eta-paper", paper="ETA"),
+    Entry("T3A (M = 1)", "t3a-paper", paper="T3A"),
+    Entry("ETA (ε = 0.05)", "eta-paper", paper="ETA"),
 )
 CLAIMS = (
     Greater("TTC improves on TENT.", "TTC", "TENT"),

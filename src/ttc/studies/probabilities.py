@@ -100,6 +100,7 @@ STUDY = Study(
     "entropy of softmax(z) with respect to z makes the largest probability larger at every step and the rest smaller, "
     "whatever the number of classes. The same holds for a wrong label: nothing in it looks at the truth.",
     setting="cifar10c",
+    contest=False,
     entries=(),
     scale=scales(Scale(None)),
     figures=_figures,

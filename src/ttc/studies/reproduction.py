@@ -9,6 +9,7 @@ from ttc.studies.reasons import reason
 from ttc.studies.study import Entry, Greater
 
 AVERAGE = "average"
+_VERBS = {"holds": "holds", "does not hold": "does not hold", "undecided": "is undecided"}
 SLACK = 0.5  # points by which two honest runs of the same cell may differ: the paper rounds and names no seed
 
 
@@ -17,15 +18,16 @@ def findings(measured: Measured) -> Findings:
     study, setup = measured.study, measured.setup
     table = accuracy_table(measured) if study.entries else None
     tables = (*((table,) if table else ()), *(study.extra(measured) if study.extra else ()))
+    claims = (*(claim(measured, one) for one in study.claims), *(study.judged(measured) if study.judged else ()))
     cells = {row.protocol.hash: row for entry in study.entries for row in measured.rows(entry.name)}
     return Findings(
         study=study.name,
         title=study.title,
         about=study.about,
         profile=setup.profile,
-        headline=headline(measured),
+        headline=headline(measured) if study.contest else _first(claims),
         tables=tables,
-        claims=(*(claim(measured, one) for one in study.claims), *(study.judged(measured) if study.judged else ())),
+        claims=claims,
         figures=study.figures(measured) if study.figures else (),
         notes=(*study.notes, *((setup.note,) if setup.note and study.table else ()), *_known(measured)),
         cells=tuple(cell_of(row) for row in cells.values()),
@@ -111,8 +113,14 @@ def headline(measured: Measured) -> str:
     gain = measured.gain(first, second)
     if gain is None:
         return ""
+    if gain.estimate == 0:
+        return f"{first} and {second} share the first place with {found[first]:.1f} %."
     sure = "significant at 95 %" if gain.low > 0 else "not significant at 95 %"
     return f"{first} is best with {found[first]:.1f} %, ahead of {second} by {_points(gain)}: {sure}."
+
+
+def _first(claims: tuple[Claim, ...]) -> str:
+    return f"{claims[0].text} Here this {_VERBS[claims[0].verdict]}: {claims[0].evidence}." if claims else ""
 
 
 def _points(interval: Interval) -> str:

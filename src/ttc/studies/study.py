@@ -82,5 +82,6 @@ class Study:
     extra: Callable[["Measured"], tuple[Table, ...]] | None = None
     judged: Callable[["Measured"], tuple[Claim, ...]] | None = None
     notes: tuple[str, ...] = field(default=())
+    contest: bool = True  # whether the headline names a winner, or tells what came of the first claim
     elsewhere: bool = False  # the paper ran it on its other data too
     labels: tuple[str, ...] = ()  # all when empty
