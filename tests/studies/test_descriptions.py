@@ -1,11 +1,13 @@
 """Every study says something that can be run and be held against the paper."""
 
 import pytest
+from PIL import ImageFont
 
 from ttc.bench.adapters import complete
 from ttc.bench.specs import Spec
 from ttc.corruptions import CORRUPTIONS
 from ttc.errors import TTCError
+from ttc.report.drawing import PLAIN
 from ttc.studies import NAMES, paper, study_named
 from ttc.studies.components import STUDY as COMPONENTS
 from ttc.studies.profiles import PROFILES, SETTINGS
@@ -84,3 +86,12 @@ def test_an_unknown_study_is_refused() -> None:
         TTCError, match=r"there is no study 'componets' \(did you mean 'components'\?\); choose cifar10c"
     ):
         study_named("componets")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pictures_can_write_every_name(name: str) -> None:
+    font = ImageFont.load_default(20)
+    unknown = bytes(font.getmask("\u0fff"))
+    for entry in study_named(name).entries:
+        for character in entry.name.translate(PLAIN):
+            assert character == " " or bytes(font.getmask(character)) != unknown, entry.name

@@ -15,7 +15,10 @@ from ttc.report.palette import ROLES
 Point = tuple[float, float]
 FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _SHIFT = {"start": 0.0, "middle": 0.5, "end": 1.0}
-_PLAIN = str.maketrans({"−": "-", "–": "-", "×": "x", "²": "2", "κ": "kappa", "σ": "sigma", "≤": "<=", "→": "to"})
+PLAIN = str.maketrans(  # what Pillow's own font has no signs for
+    {"−": "-", "–": "-", "×": "x", "²": "2", "≤": "<=", "→": "to"}
+    | {"κ": "kappa", "λ": "lambda", "σ": "sigma", "ε": "epsilon"}
+)
 _PIXELS, _FINER = 2, 2  # a PNG has twice the pixels of the page, painted twice as fine and averaged
 
 
@@ -107,7 +110,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
     >>> text_width("wide", 12) > text_width("w", 12) > 0
     True
     """
-    return (1.32 if bold else 1.18) * _font(100).getlength(text.translate(_PLAIN)) * size / 100
+    return (1.32 if bold else 1.18) * _font(100).getlength(text.translate(PLAIN)) * size / 100
 
 
 def theme(selector: str) -> str:
@@ -157,7 +160,7 @@ def _rgb(colour: str, dark: bool) -> tuple[int, ...]:
 
 
 def _paint_text(image: Image.Image, shape: Text, scale: int, dark: bool) -> None:
-    text, font = shape.text.translate(_PLAIN), _font(round(shape.size * scale))
+    text, font = shape.text.translate(PLAIN), _font(round(shape.size * scale))
     left = shape.x * scale - _SHIFT[shape.anchor] * font.getlength(text)
     top = (shape.y + 0.35 * shape.size) * scale
     draw, colour = ImageDraw.Draw(image), _rgb(shape.colour, dark)

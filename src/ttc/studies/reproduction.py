@@ -113,7 +113,7 @@ def headline(measured: Measured) -> str:
     gain = measured.gain(first, second)
     if gain is None:
         return ""
-    if gain.estimate == 0:
+    if round(gain.estimate, 6) == 0:
         return f"{first} and {second} share the first place with {found[first]:.1f} %."
     sure = "significant at 95 %" if gain.low > 0 else "not significant at 95 %"
     return f"{first} is best with {found[first]:.1f} %, ahead of {second} by {_points(gain)}: {sure}."
