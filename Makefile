@@ -12,7 +12,7 @@ demo: .venv/.core  ## adapt on corrupted images and show what it brings
 test: .venv/.dev  ## format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict src tests $(wildcard benchmarks)
+	$(BIN)/mypy --strict src tests $(wildcard benchmarks tools)
 	$(BIN)/pytest
 
 test-slow: .venv/.dev  ## the tests that take minutes
@@ -40,4 +40,5 @@ clean:
 	touch $@ .venv/.core
 
 .venv/.bench: .venv/.dev
+	$(PIP) --editable '.[bench]'
 	touch $@

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
-    from ttc import clustering, core, methods, models
+    from ttc import bench, clustering, core, methods, models
     from ttc.core import Adapter, Classifier, Inspection, Prediction, inspect
     from ttc.methods import METHODS, adapt
 
@@ -27,6 +27,7 @@ __all__ = [
     "Prediction",
     "TTCError",
     "adapt",
+    "bench",
     "clustering",
     "core",
     "inspect",
@@ -43,7 +44,7 @@ _HOMES = {
     "Prediction": "ttc.core",
     "inspect": "ttc.core",
 }
-_ROOMS = {"clustering", "core", "corruptions", "data", "methods", "models"}
+_ROOMS = {"bench", "clustering", "core", "corruptions", "data", "methods", "models"}
 
 
 def __getattr__(name: str) -> object:

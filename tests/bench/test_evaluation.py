@@ -199,7 +199,7 @@ class Counted:
     """A domain that counts how many pictures were read."""
 
     def __init__(self, images: Images) -> None:
-        self.images, self.read = images, 0
+        self.images, self.read, self.most = images, 0, 0
         self.name, self.labels, self.num_classes, self.checksum = "counted", images.labels, 4, images.checksum
 
     def __len__(self) -> int:
@@ -207,6 +207,7 @@ class Counted:
 
     def pixels(self, indices: Any) -> Any:
         self.read += len(indices)
+        self.most = max(self.most, len(indices))
         return self.images.pixels(indices)
 
 
@@ -240,3 +241,30 @@ def test_a_cache_that_cannot_be_written_is_explained(model: nn.Module, tmp_path:
     (tmp_path / "file").write_text("")
     with pytest.raises(TTCError, match=r"cannot write to .*file"):
         evaluate(protocol("source"), [domain()], model, tmp_path / "file" / "cache")
+
+
+def test_no_more_images_are_read_at_once_than_a_batch(model: nn.Module) -> None:
+    for method, most in (("tent", 7), ("source", 100)):
+        data = Counted(domain(250))
+        evaluate(protocol(method, batch_size=7, images=250), [data], model)
+        assert data.most == most
+
+
+class Wide(Counted):
+    """Large pictures that are made when asked for: 2,000 of them would take 300 MB."""
+
+    def __init__(self) -> None:
+        super().__init__(domain(2000))
+
+    def pixels(self, indices: Any) -> Any:
+        return np.repeat(np.repeat(super().pixels(indices), 28, axis=1), 28, axis=2)
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_for_large_pictures(model: nn.Module) -> None:
+    resource = pytest.importorskip("resource")
+    cell = protocol("norm", batch_size=10, images=2000)
+    evaluate(cell, [domain(20)], model)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert evaluate(cell, [Wide()], model).trace.shape == (200, 6)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000  # kilobytes

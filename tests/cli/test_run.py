@@ -81,13 +81,18 @@ def test_summary_comparison_and_difference(place: Path) -> None:
     assert output == "seed: 0 -> 1\n"
     _, output = ttc("results", "--store", "a.sqlite", "--difference", f"{hashes[0]},{hashes[0]}")
     assert output == "the same experiment\n"
+    _, output = ttc("results", "--store", "a.sqlite", "--cell", hashes[0][:12])
+    assert f"hash             {hashes[0]}" in output
+    assert "optimizer" in output
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--compare", "norm"], "--compare takes two methods, such as tent,ttc; got 'norm'"),
-        (["--difference", "aa,zz"], "takes two starts of hashes with one cell each, got aa: 0, zz: 0"),
+        (["--difference", "aa"], "--difference takes the starts of two hashes, such as 1f3a,9c20; got 'aa'"),
+        (["--difference", "aa,zz"], "0 cells have a hash that starts with 'aa'; ttc results lists the cells"),
+        (["--format", "csv", "--output", "/dev/null/x.csv"], "cannot write /dev/null/x.csv: "),
         (["--format", "parquet"], "Parquet is written to a file: add --output FILE"),
         (["--store", "absent.sqlite"], "there is no store absent.sqlite"),
     ],
@@ -138,6 +143,9 @@ def test_a_failing_cell_does_not_stop_the_rest(place: Path) -> None:
     assert "4 of 8 cells failed; the same command tries them again" in output
     assert len(json.loads(ttc("results", "--store", "a.sqlite", "--format", "json")[1])) == 4
     assert "not finite" in ttc("results", "--store", "a.sqlite", "--failed")[1]
+    assert (
+        "4 cells failed; to see why: ttc results --store a.sqlite --failed" in ttc("results", "--store", "a.sqlite")[1]
+    )
     code, output = ttc(*broken)
     assert (code, "8 cells, 4 finished before" in output) == (1, True)
 
@@ -228,11 +236,11 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    end = time.monotonic() + 90
+    end = time.monotonic() + 240
     while not list(tmp_path.glob("data/cache/contrast*")) and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "cells are finished and kept in a.sqlite: the same command goes on from here" in output
     assert "Traceback" not in output + errors

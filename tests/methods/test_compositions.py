@@ -2,8 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable
 from itertools import compress, product
+from typing import Any
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ class Literal:
     def __call__(self, x: Tensor) -> Tensor:
         self.counter += 1
         outputs, features = self.forward(x)
-        loss_con = 0
+        loss_con = torch.zeros(len(x))
         if self.rla or self.spc:
             aug_outputs, aug_features = self.forward(torch.flip(x, [3]))
             if self.spc:
@@ -123,9 +123,6 @@ def test_flip_controls_adapt_as_their_base(base: str, model: nn.Module, stream: 
         assert torch.equal(control(batch), (plain(batch) + mirrored) / 2)
 
 
-Answers = Callable[[nn.Module, list[Tensor]], list[Tensor]]
-
-
 @pytest.mark.parametrize(
     ("options", "same"),
     [
@@ -157,7 +154,7 @@ Answers = Callable[[nn.Module, list[Tensor]], list[Tensor]]
     ids=str,
 )
 def test_every_open_reading_is_an_option(
-    options: dict[str, object], same: bool, model: nn.Module, stream: list[Tensor]
+    options: dict[str, Any], same: bool, model: nn.Module, stream: list[Tensor]
 ) -> None:
     def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=0.05)  # Adam would hide a scale
@@ -185,7 +182,7 @@ def test_every_open_reading_is_an_option(
     ],
     ids=str,
 )
-def test_an_option_out_of_range_is_refused(options: dict[str, object], message: str, model: nn.Module) -> None:
+def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str, model: nn.Module) -> None:
     with pytest.raises(ttc.TTCError, match=message):
         ttc.adapt(model, "ttc", **options)
 

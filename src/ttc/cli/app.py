@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import data, doctor, report, reproduce, results, run, train
+from ttc.cli import corrupt, data, doctor, inspect, methods, report, reproduce, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -16,9 +16,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-
+app.command()(methods.methods)
+app.command()(inspect.inspect)
 app.add_typer(data.app, name="data")
 app.command()(doctor.doctor)
+app.command()(corrupt.corrupt)
 app.command()(train.train)
 app.command()(run.run)
 app.command()(results.results)

@@ -43,6 +43,7 @@ def results(
     compare: Annotated[
         str | None, typer.Option(help="Two methods, 'tent,ttc': paired bootstrap interval and McNemar test.")
     ] = None,
+    cell: Annotated[str | None, typer.Option(help="One cell, by the start of its hash: everything about it.")] = None,
     difference: Annotated[
         str | None, typer.Option(help="Two cells, by the start of their hash: the fields in which they differ.")
     ] = None,
@@ -54,8 +55,8 @@ def results(
     with Store(store, readonly=True) as opened:
         rows = list(opened.rows())
     wide = wide_console()
-    if difference is not None:
-        _print_difference(rows, difference, wide)
+    if difference is not None or cell is not None:
+        _print_difference(rows, difference, wide) if difference is not None else _print_cell(rows, str(cell), wide)
         return
     filters = {
         "method": methods,
@@ -66,7 +67,8 @@ def results(
         "seed": seeds,
         "images": images,
     }
-    rows = [row for row in _filtered(rows, filters) if row.status == ("failed" if failed else "finished")]
+    chosen = _filtered(rows, filters)
+    rows = [row for row in chosen if row.status == ("failed" if failed else "finished")]
     if compare is not None:
         _print_comparison(rows, compare, wide)
     elif summary:
@@ -76,6 +78,8 @@ def results(
         wide.print(summary_table(summaries(rows)))
     else:
         _write(rows, format, output, traces, wide)
+        if format is Format.table and not failed and len(chosen) > len(rows):
+            wide.print(f"{len(chosen) - len(rows)} cells failed; to see why: ttc results --store {store} --failed")
 
 
 def _filtered(rows: "Sequence[Row]", filters: dict[str, str | None]) -> "list[Row]":
@@ -108,8 +112,11 @@ def _write(rows: "Sequence[Row]", format: Format, output: Path | None, traces: b
         typer.echo(as_json(found) if format is Format.json else as_csv(found), nl=format is Format.json)
         return
     else:
-        with atomic(output) as part:
-            part.write_text(as_json(found) if format is Format.json else as_csv(found), encoding="utf-8")
+        try:
+            with atomic(output) as part:
+                part.write_text(as_json(found) if format is Format.json else as_csv(found), encoding="utf-8")
+        except OSError as error:
+            raise TTCError(f"cannot write {output}: {error.strerror}; choose another --output") from error
     typer.echo(f"{len(found)} cells are in {output}", err=True)
 
 
@@ -181,12 +188,26 @@ def _print_difference(rows: "Sequence[Row]", difference: str, console: "Console"
     from ttc.bench.specs import listed
 
     starts = listed(difference)
-    found = [[row.protocol for row in rows if row.protocol.hash.startswith(start)] for start in starts]
-    if len(starts) != 2 or any(len(protocols) != 1 for protocols in found):
-        counts = ", ".join(f"{start}: {len(protocols)}" for start, protocols in zip(starts, found, strict=True))
-        raise TTCError(f"--difference takes two starts of hashes with one cell each, got {counts or 'none'}")
-    changes = differing(found[0][0], found[1][0])
-    for name, (one, other) in changes.items():
-        console.print(f"{name}: {one} -> {other}", markup=False)
+    if len(starts) != 2:
+        raise TTCError(f"--difference takes the starts of two hashes, such as 1f3a,9c20; got '{difference}'")
+    one, other = (_row_of(rows, start).protocol for start in starts)
+    changes = differing(one, other)
+    for name, (before, after) in changes.items():
+        console.print(f"{name}: {before} -> {after}", markup=False)
     if not changes:
         console.print("the same experiment")
+
+
+def _print_cell(rows: "Sequence[Row]", start: str, console: "Console") -> None:
+    from ttc.bench.export import records
+
+    (record,) = records([_row_of(rows, start)])
+    for name, value in record.items():
+        console.print(f"{name:<16} {value}", markup=False)
+
+
+def _row_of(rows: "Sequence[Row]", start: str) -> "Row":
+    found = [row for row in rows if row.protocol.hash.startswith(start)]
+    if len(found) != 1:
+        raise TTCError(f"{len(found)} cells have a hash that starts with '{start}'; ttc results lists the cells")
+    return found[0]

@@ -60,11 +60,12 @@ def motion_blur(x: Tensor, streams: Streams, scale: float, radius: float, sigma:
 
 def zoom_blur(x: Tensor, streams: Streams, scale: float, step: float, count: float) -> Tensor:
     """The mean of the picture and its enlargements by 1, 1 + step, …; the picture itself enters twice."""
-    unit = x.permute(2, 3, 0, 1).float().div_(255).flatten(2)  # (H, W, N·3): rows and columns move as whole vectors
+    unit = x.permute(2, 3, 0, 1).contiguous().float().div_(255).flatten(2)  # (H, W, N·3): moves as whole vectors
     total = 2 * unit
+    spare = (torch.empty_like(unit), torch.empty_like(unit), torch.empty_like(unit))
     exact_step = (1 + step) - 1  # what NumPy's arange adds: decides where a crop is rounded up
     for i in range(1, int(count)):
-        total += clipped_zoom(unit, 1 + i * exact_step)
+        total += clipped_zoom(unit, 1 + i * exact_step, spare)
     blurred = truncated(total.div_(int(count) + 1))  # (H, W, N·3)
     return blurred.view(*x.shape[2:], *x.shape[:2]).permute(2, 3, 0, 1)
 

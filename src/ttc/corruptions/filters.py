@@ -1,6 +1,7 @@
 """The linear filters that corruptions share, on batches (N, C, H, W)."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -102,29 +103,35 @@ def streaked(x: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
     weights = [math.exp(-0.5 * (i / sigma) ** 2) for i in range(taps)]
     weights = [weight / math.fsum(weights) for weight in weights]
     reach = max(i for i in range(taps) if weights[i] > 1e-9)  # further taps are below half a millionth of a grey level
-    height, width = x.shape[2:]
     padded = F.pad(x.float(), (reach,) * 4, mode="replicate")
     result = torch.zeros(x.shape, device=x.device)
+    window, steps = x.shape[1:], padded.stride()[1:]
     for image, out, angle in zip(padded, result, angles.tolist(), strict=True):
         cosine, sine = math.cos(math.radians(angle)), math.sin(math.radians(angle))
+        origin = image.storage_offset() + reach * steps[1] + reach
         for i in range(reach + 1):
-            column, row = reach + math.ceil(i * cosine - 0.5), reach + math.ceil(i * sine - 0.5)
-            out.add_(image[:, row : row + height, column : column + width], alpha=weights[i])
+            start = origin + math.ceil(i * sine - 0.5) * steps[1] + math.ceil(i * cosine - 0.5)
+            out.add_(image.as_strided(window, steps, start), alpha=weights[i])  # cheaper than slices
     return result.add_(0.5).clamp_(0, 255).to(torch.uint8)
 
 
-def clipped_zoom(x: Tensor, factor: float) -> Tensor:
-    """The centre of (H, W, M) enlarged by ``factor`` ≥ 1 and cut to the old size, linear between pixel centres."""
-    for axis in (0, 1):
+def clipped_zoom(x: Tensor, factor: float, spare: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
+    """The centre of (H, W, M) enlarged by ``factor`` ≥ 1 and cut to the old size, linear between pixel centres.
+
+    ``spare`` are tensors like ``x`` to work in, one of which is returned: fresh memory costs more than the arithmetic.
+    """
+    below, across, result = spare or (torch.empty_like(x), torch.empty_like(x), torch.empty_like(x))
+    for axis, source, above in ((0, x, across), (1, across, result)):
         low, fraction = _zoom_positions(x.shape[axis], factor)
         weight = torch.tensor(fraction, dtype=x.dtype, device=x.device)[(..., None) if axis else (..., None, None)]
-        below = torch.tensor(low, device=x.device)
-        first = x.index_select(axis, below)
-        second = x.index_select(axis, (below + 1).clamp_(max=x.shape[axis] - 1))
-        x = second.sub_(first).mul_(weight).add_(first)
-    return x
+        index = torch.tensor(low, device=x.device)
+        torch.index_select(source, axis, index, out=below)
+        torch.index_select(source, axis, (index + 1).clamp_(max=x.shape[axis] - 1), out=above)
+        above.sub_(below).mul_(weight).add_(below)
+    return result
 
 
+@lru_cache(maxsize=256)
 def _zoom_positions(side: int, factor: float) -> tuple[list[int], list[float]]:
     """Where each output pixel of a clipped zoom reads on one axis: the pixel below, and the fraction beyond it."""
     crop = math.ceil(side / factor)

@@ -3,6 +3,7 @@
 import math
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -27,14 +28,16 @@ class Look(NamedTuple):
     deviation: tuple[float, float, float]
     luminance: tuple[float, float, float]  # percentiles 5, 50, 95
     slope: float  # of the radial power spectrum, in logarithms
+    clouds: float  # share of the deviation in long waves; chosen so that pixels five apart differ as in the original
 
 
 LOOKS = (
-    Look(600, 900, (78, 149, 166), (27, 16, 15), (102, 128, 163), -1.3),
-    Look(315, 560, (201, 205, 214), (21, 22, 23), (165, 208, 235), -1.7),
-    Look(350, 527, (138, 153, 165), (28, 28, 30), (102, 150, 196), -1.3),
-    Look(495, 660, (112, 123, 135), (44, 43, 42), (58, 117, 202), -1.9),
+    Look(600, 900, (78, 149, 166), (27, 16, 15), (102, 128, 163), -1.3, 0.78),
+    Look(315, 560, (201, 205, 214), (21, 22, 23), (165, 208, 235), -1.7, 0.57),
+    Look(350, 527, (138, 153, 165), (28, 28, 30), (102, 150, 196), -1.3, 0.58),
+    Look(495, 660, (112, 123, 135), (44, 43, 42), (58, 117, 202), -1.9, 0.5),
 )
+_MAKING = Lock()
 _DRAWN = (0, 1, 1, 2, 3)  # the second and third originals are the same picture: it is chosen twice as often
 
 
@@ -71,9 +74,14 @@ def _fitted(texture: Tensor, size: float, height: int, width: int) -> Tensor:
     return scaled.round_().to(torch.uint8)
 
 
-@lru_cache(maxsize=1)
 def procedural_textures() -> tuple[NDArray[np.uint8], ...]:
     """The four procedural textures, uint8 (h, w, 3): crystals on a cloudy ground, with the statistics of ``LOOKS``."""
+    with _MAKING:  # threads that need them at once wait for the one that makes them
+        return _made_textures()
+
+
+@lru_cache(maxsize=1)
+def _made_textures() -> tuple[NDArray[np.uint8], ...]:
     return tuple(_texture(look, np.random.default_rng(seed)) for seed, look in enumerate(LOOKS))
 
 
@@ -82,11 +90,15 @@ def _texture(look: Look, rng: np.random.Generator) -> NDArray[np.uint8]:
     ground = _coloured(rng.standard_normal(shape), look.slope / 2)
     crystals = _bent(_crystals(look, rng), rng)
     field = _standardised(0.55 * ground + 0.45 * _standardised(crystals))
+    clouds = _clouds(rng.standard_normal(shape))
     grain = rng.standard_normal((*shape, 3))
-    for _ in range(4):  # each step corrects the slope, then the distribution: both settle together
-        field = _coloured(field, (look.slope - spectral_slope(field)) / 2)
-        field = _with_percentiles(field, look)
-    values = (0.9 * field[:, :, None] + 0.1 * grain) / math.hypot(0.9, 0.1)
+
+    def mixed() -> NDArray[np.float64]:
+        return _with_percentiles(math.sqrt(1 - look.clouds**2) * field + look.clouds * clouds, look)
+
+    for _ in range(3):  # bending the distribution changes the slope a little: they settle together
+        field = _coloured(field, (look.slope - spectral_slope(mixed())) / 2)
+    values = (0.96 * mixed()[:, :, None] + 0.04 * grain) / math.hypot(0.96, 0.04)
     return (np.array(look.mean) + np.array(look.deviation) * values).clip(0, 255).astype(np.uint8)
 
 
@@ -106,6 +118,12 @@ def _coloured(field: NDArray[np.float64], power: float) -> NDArray[np.float64]:
     height, width = field.shape
     spectrum = np.fft.rfft2(field) * np.maximum(_wave_number(height, width), 4 / max(height, width)) ** power
     return _standardised(np.fft.irfft2(spectrum, s=field.shape))
+
+
+def _clouds(field: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The waves of the field that are longer than about 150 pixels, standardised."""
+    waves = np.fft.rfft2(field) * np.exp(-((150 * _wave_number(*field.shape)) ** 2))
+    return _standardised(np.fft.irfft2(waves, s=field.shape))
 
 
 def spectral_slope(field: NDArray[np.float64]) -> float:
@@ -161,7 +179,7 @@ def _needle(
     fine: int,
 ) -> None:
     """One tapering, slightly bent needle and its branches."""
-    pieces = max(2, int(length / 6))
+    pieces = max(2, int(length / 9))
     bend = rng.normal(0, 0.25) / pieces
     place = start
     for i in range(pieces):
@@ -171,10 +189,10 @@ def _needle(
         end = (place[0] + step * math.cos(angle), place[1] + step * math.sin(angle))
         shade = int(90 + 165 * left)
         pen.line([(c * fine) for c in (*place, *end)], fill=shade, width=max(1, round(width * left * fine)))
-        if branching and i and length * left > 6:
-            for side in (-1, 1):
-                shorter = length * left * (0.3 + 0.2 * rng.random())
-                _needle(pen, rng, end, angle + side * math.pi / 3, shorter, width * left * 0.7, branching - 1, fine)
+        shorter = length * left * (0.3 + 0.2 * rng.random())
+        if branching and i and shorter > 4:  # a tuft of less than a few pixels is not seen
+            for side in (-math.pi / 3, math.pi / 3):
+                _needle(pen, rng, end, angle + side, shorter, width * left * 0.7, branching - 1, fine)
         place = end
 
 

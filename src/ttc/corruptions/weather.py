@@ -23,7 +23,7 @@ def snow(
 ) -> Tensor:
     """Blown flakes over a whitened picture, and the same flakes turned by 180°."""
     layer = streams.normal(*x.shape[2:]).mul_(deviation).add_(mean)
-    layer = clipped_zoom(layer.permute(1, 2, 0), max(1.0, zoom * scale)).permute(2, 0, 1)
+    layer = clipped_zoom(layer.permute(1, 2, 0).contiguous(), max(1.0, zoom * scale)).permute(2, 0, 1)
     flakes = truncated(layer.masked_fill(layer < threshold, 0.0))
     angles = streams.uniform(1)[:, 0].mul_(90).sub_(135)
     blown = streaked(flakes[:, None], radius * scale, sigma * scale, angles).float().div_(255)

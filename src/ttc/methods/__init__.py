@@ -18,9 +18,9 @@ from ttc.methods.statistics import norm, norm_blend, norm_ema, source
 from ttc.methods.t3a import t3a
 from ttc.methods.tipi import tipi
 
-STATISTICS = "statistics of BatchNorm"
-AFFINE = "scale and shift of normalization layers"
-BATCHES = "batches of many images"
+STATISTICS = "norm statistics"
+AFFINE = "norm affine"
+BATCHES = "large batches"
 
 
 class Method(NamedTuple):
@@ -33,10 +33,10 @@ class Method(NamedTuple):
     paper: str
 
     @property
-    def summary(self) -> str:
-        """What it does in a line, from the builder's docstring."""
+    def description(self) -> str:
+        """What it does, from the builder's docstring; the first line is a summary."""
         build = self.build.func if isinstance(self.build, partial) else self.build
-        return (build.__doc__ or "").splitlines()[0].partition(": ")[2]
+        return inspect.getdoc(build) or ""
 
     @property
     def options(self) -> list[str]:
@@ -56,22 +56,22 @@ def _component_methods() -> dict[str, Method]:
         if any(chosen) and not all(chosen):
             name = "+".join(["tent", *compress(("rla", "spc", "ss", "ga"), chosen)])
             build = partial(ttc, rla=rla, spc=spc, ss=ss, ga=ga)
-            found[name] = Method(build, AFFINE, "2/2" if rla or spc else "1/1", BATCHES, "Lin et al. 2023, ablation")
+            found[name] = Method(build, AFFINE, "2/2" if rla or spc else "1/1", BATCHES, "Lin 2023")
     return found
 
 
 METHODS: dict[str, Method] = {
     "source": Method(source, "nothing", "1/0", "nothing", "baseline"),
-    "norm": Method(norm, STATISTICS, "1/0", BATCHES, "Schneider et al. 2020"),
-    "norm-blend": Method(norm_blend, STATISTICS, "1/0", "source statistics", "Schneider et al. 2020"),
-    "norm-ema": Method(norm_ema, STATISTICS, "2/0", "source statistics", "Schneider et al. 2020"),
-    "t3a": Method(t3a, "the head", "1/0", "a linear head", "Iwasawa and Matsuo 2021"),
-    "t3a-paper": Method(partial(t3a, filter_size=1), "the head", "1/0", "a linear head", "as the TTC paper ran it"),
-    "tent": Method(tent, AFFINE, "1/1", BATCHES, "Wang et al. 2021"),
-    "eta": Method(eta, AFFINE, "1/1", BATCHES, "Niu et al. 2022"),
-    "eta-paper": Method(partial(eta, redundancy_margin=0.05), AFFINE, "1/1", BATCHES, "as the TTC paper ran it"),
-    "tipi": Method(tipi, f"{AFFINE}, statistics", "3-4/2", "source statistics", "Nguyen et al. 2023"),
-    "ttc": Method(ttc, AFFINE, "2/2", BATCHES, "Lin et al. 2023"),
+    "norm": Method(norm, STATISTICS, "1/0", BATCHES, "Schneider 2020"),
+    "norm-blend": Method(norm_blend, STATISTICS, "1/0", "source statistics", "Schneider 2020"),
+    "norm-ema": Method(norm_ema, STATISTICS, "2/0", "source statistics", "Schneider 2020"),
+    "t3a": Method(t3a, "the head", "1/0", "a linear head", "Iwasawa 2021"),
+    "t3a-paper": Method(partial(t3a, filter_size=1), "the head", "1/0", "a linear head", "as in Lin 2023"),
+    "tent": Method(tent, AFFINE, "1/1", BATCHES, "Wang 2021"),
+    "eta": Method(eta, AFFINE, "1/1", BATCHES, "Niu 2022"),
+    "eta-paper": Method(partial(eta, redundancy_margin=0.05), AFFINE, "1/1", BATCHES, "as in Lin 2023"),
+    "tipi": Method(tipi, "norm affine, stats", "3-4/2", "source statistics", "Nguyen 2023"),
+    "ttc": Method(ttc, AFFINE, "2/2", BATCHES, "Lin 2023"),
     **_component_methods(),
     "source+flip": Method(with_flip(source), "nothing", "2/0", "nothing", "control"),
     "norm+flip": Method(with_flip(norm), STATISTICS, "2/0", BATCHES, "control"),
@@ -93,11 +93,7 @@ def adapt(model: nn.Module, method: str = "ttc", *, head: str | None = None, **o
     torch.Size([16, 5])
     >>> adapter.reset()
     """
-    found = METHODS.get(method)
-    if found is None:
-        raise TTCError(
-            f"there is no method '{method}'{_nearest(method, list(METHODS))}; the methods: {', '.join(METHODS)}"
-        )
+    found = named(method)
     for option in options:
         if option not in found.options:
             valid = ", ".join(found.options) or "it has none"
@@ -106,6 +102,15 @@ def adapt(model: nn.Module, method: str = "ttc", *, head: str | None = None, **o
             )
     with torch.inference_mode(False):
         return found.build(Classifier(model, head), **options)
+
+
+def named(method: str) -> Method:
+    """The method of that name; an unknown one is refused with the nearest and all names."""
+    if method not in METHODS:
+        raise TTCError(
+            f"there is no method '{method}'{_nearest(method, list(METHODS))}; the methods: {', '.join(METHODS)}"
+        )
+    return METHODS[method]
 
 
 def _nearest(word: str, known: list[str]) -> str:

@@ -1,0 +1,179 @@
+"""``ttc corrupt``: common corruptions of a data set of one's own."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ttc.errors import TTCError
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from ttc.corruptions.tables import TableName
+
+Table = Literal["nearest", "cifar", "imagenet"]
+Layout = Literal["auto", "cifar-c", "imagenet-c"]
+
+
+def corrupt(
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", help="A folder of images, CIFAR in binary layout, or one image.")
+    ],
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="The folder to fill, or the preview to draw.")],
+    layout: Annotated[Layout, typer.Option(help="How DST is laid out; auto: by what SRC holds.")] = "auto",
+    corruptions: Annotated[
+        str, typer.Option(help="Names or groups (noise, blur, weather, digital, extra), by commas; all: the fifteen.")
+    ] = "all",
+    severities: Annotated[str, typer.Option(help="Severities from 1 to 5, by commas.")] = "1,2,3,4,5",
+    seed: Annotated[int, typer.Option(help="Another seed, other random numbers.")] = 0,
+    table: Annotated[
+        Table, typer.Option(help="Parameters for 32 or 224 pixels; nearest: by each image's size.")
+    ] = "nearest",
+    frost_dir: Annotated[Path | None, typer.Option(help="A folder with the original frost pictures.")] = None,
+    size: Annotated[int, typer.Option(min=0, help="Crop of images in a folder, in pixels; 0 keeps them whole.")] = 224,
+    workers: Annotated[int, typer.Option(min=0, help="Threads; 0: one for each core.")] = 0,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Draw SRC under every corruption to the picture DST.")
+    ] = False,
+) -> None:
+    """Corrupt a folder of images or CIFAR as ImageNet-C and CIFAR-C were made; run again to go on where it stopped."""
+    from ttc.corruptions import cifar_c, imagenet_c
+    from ttc.corruptions.pool import all_cores
+
+    names, levels = chosen_corruptions(corruptions), chosen_severities(severities)
+    parameters = None if table == "nearest" else table
+    if preview:
+        _draw_preview(source, destination, names, parameters, seed, frost_dir, size)
+        return
+    if 0 < size < 16:
+        raise TTCError(f"--size must be 0 or at least 16 pixels; got {size}")
+    if layout == "auto":
+        layout = "cifar-c" if source.exists() and cifar_c.find_cifar_file(source) else "imagenet-c"
+    threads = workers or all_cores()
+    kinds: Counter[str] = Counter()
+    with _progress_bar(destination) as progress:
+        if layout == "cifar-c":
+            manifest = cifar_c.generate_cifar_c(
+                source,
+                destination,
+                names,
+                levels,
+                seed=seed,
+                table=parameters,
+                frost_dir=frost_dir,
+                workers=threads,
+                progress=progress,
+            )
+        else:
+            manifest = imagenet_c.generate_imagenet_c(
+                source,
+                destination,
+                names,
+                levels,
+                seed=seed,
+                table=parameters,
+                frost_dir=frost_dir,
+                size=size,
+                workers=threads,
+                progress=progress,
+                converted=kinds.update,
+            )
+    if kinds:
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        typer.echo(f"read as 8-bit RGB: {listed}")
+    listed = ", ".join(map(str, levels))
+    typer.echo(f"{destination}: {len(names)} corruptions, severities {listed}; checksums in corruptions.json")
+    if manifest.unreadable:
+        for path, reason in manifest.unreadable.items():
+            typer.echo(f"ttc: left out {path}: {reason}", err=True)
+        raise typer.Exit(1)
+
+
+def chosen_corruptions(text: str) -> list[str]:
+    """The corruptions named by commas, each once, groups spelt out."""
+    from ttc.corruptions import CORRUPTIONS, GROUPS
+    from ttc.corruptions.apply import check_choice
+
+    names: dict[str, None] = {}
+    for word in text.split(","):
+        word = word.strip()
+        members = CORRUPTIONS if word == "all" else GROUPS.get(word, (word,))
+        for name in members:
+            check_choice(name, 1, None)
+            names[name] = None
+    return list(names)
+
+
+def chosen_severities(text: str) -> list[int]:
+    """The severities named by commas, in rising order."""
+    words = {word.strip() for word in text.split(",")}
+    wrong = sorted(words - {"1", "2", "3", "4", "5"})
+    if wrong:
+        raise TTCError(f"severities must be numbers from 1 to 5 with commas between; got {', '.join(map(repr, wrong))}")
+    return sorted(int(word) for word in words)
+
+
+@contextmanager
+def _progress_bar(destination: Path) -> Iterator[Callable[[int, int, int], None]]:
+    """A bar with rate and time left, both from what this run made; Ctrl-C says how to go on."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    bar = Progress(TextColumn("corrupting"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    task = bar.add_task("", total=None)
+    begun, all_made, all_done = time.monotonic(), 0, 0
+
+    def progress(made: int, found: int, total: int) -> None:
+        nonlocal all_made, all_done
+        all_made, all_done = all_made + made, all_done + made + found
+        rate = all_made / (time.monotonic() - begun)
+        left = f", {timedelta(seconds=round((total - all_done) / rate))} left" if rate else ""
+        bar.start()  # only now: a refused command draws nothing
+        bar.update(task, completed=all_done, total=total, description=f"{rate:,.0f} images/s{left}")
+
+    try:
+        yield progress
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; run the same command again to go on, what is finished stays in {destination}", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        if bar.live.is_started:
+            bar.stop()
+
+
+def _draw_preview(
+    source: Path,
+    destination: Path,
+    names: list[str],
+    table: "TableName | None",
+    seed: int,
+    frost_dir: Path | None,
+    size: int,
+) -> None:
+    from ttc.corruptions.imagenet_c import read_picture
+    from ttc.corruptions.preview import contact_sheet
+    from ttc.files import atomic
+
+    if destination.suffix.lower() not in {".png", ".jpg", ".jpeg", ".webp"}:
+        raise TTCError(f"the preview must be named .png, .jpg or .webp; got {destination}")
+    try:
+        image, _ = read_picture(source, 0)
+        if size and min(image.shape[:2]) > size:  # small pictures stay as they are
+            image, _ = read_picture(source, size)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise TTCError(f"{source} cannot be read as an image ({error}); name a PNG or JPEG file") from error
+    with _progress_bar(destination) as progress:
+        sheet = contact_sheet(
+            image,
+            names,
+            table=table,
+            seed=seed,
+            frost_dir=frost_dir,
+            done=lambda cells: progress(cells, 0, 5 * len(names)),
+        )
+    with atomic(destination) as part:
+        sheet.save(part)
+    typer.echo(f"{destination}: {len(names)} corruptions x 5 severities")

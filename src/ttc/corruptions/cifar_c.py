@@ -1,0 +1,169 @@
+"""CIFAR in its official binary layout to CIFAR-C: one memory-mapped ``.npy`` a corruption, and the labels."""
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttc.corruptions.apply import corrupt
+from ttc.corruptions.manifest import Manifest, Settings, check_apart, frost_record, opened_manifest
+from ttc.corruptions.pool import Progress, explained_disk_errors, finished
+from ttc.corruptions.tables import TableName
+from ttc.errors import TTCError
+from ttc.files import atomic, checksum
+
+_PIXELS = 3 * 32 * 32
+_CHUNK = 500
+TEST_FILES = {"test_batch.bin": 1, "test.bin": 2}  # CIFAR-10 and CIFAR-100: label bytes before the pixels
+
+
+class CifarFile(NamedTuple):
+    """The memory-mapped records of a CIFAR file; the last label byte is the class."""
+
+    path: Path
+    records: NDArray[np.uint8]  # (N, label bytes + 3072)
+
+    def images(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """Some images, channels last: (stop − start, 32, 32, 3)."""
+        return self.records[start:stop, -_PIXELS:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+
+    def labels(self) -> NDArray[np.uint8]:
+        """The class of every image: (N,)."""
+        return np.array(self.records[:, -_PIXELS - 1])
+
+
+def find_cifar_file(source: Path) -> Path | None:
+    """The CIFAR test file that ``source`` is or holds."""
+    if source.is_file():
+        return source if source.suffix == ".bin" else None
+    return next((source / name for name in TEST_FILES if (source / name).is_file()), None)
+
+
+def opened_cifar_file(source: Path) -> CifarFile:
+    """The records of the CIFAR test file that ``source`` is or holds."""
+    path = find_cifar_file(source)
+    if path is None:
+        raise TTCError(f"{source} holds neither {' nor '.join(TEST_FILES)}; name a CIFAR folder in binary layout")
+    size = path.stat().st_size
+    guesses = [TEST_FILES[path.name]] if path.name in TEST_FILES else [1, 2]
+    fitting = [extra for extra in guesses if size and size % (_PIXELS + extra) == 0]
+    if not fitting:
+        sizes = " or ".join(str(_PIXELS + extra) for extra in guesses)
+        raise TTCError(f"{path} is not a whole CIFAR file: {size} bytes are no multiple of {sizes}; download it again")
+    return CifarFile(path, np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _PIXELS + fitting[0]))
+
+
+def generate_cifar_c(
+    source: Path,
+    destination: Path,
+    corruptions: Sequence[str],
+    severities: Sequence[int],
+    *,
+    seed: int = 0,
+    table: TableName | None = None,
+    frost_dir: Path | None = None,
+    workers: int = 1,
+    progress: Progress = lambda made, found, total: None,
+) -> Manifest:
+    """Write ``<corruption>.npy`` (S·N, 32, 32, 3), severities one after the other, and ``labels.npy`` (S·N,).
+
+    A file gets its name when it is whole; until then it is ``.<corruption>.npy.part`` with the list of its finished
+    rows beside it, from which the next run goes on.
+    """
+    check_apart(source, destination)
+    cifar = opened_cifar_file(source)
+    settings = Settings(
+        "cifar-c", seed, table or "cifar", list(severities), frost_record(frost_dir), checksum(cifar.path)
+    )
+    with explained_disk_errors(destination):
+        manifest = opened_manifest(destination, settings)
+    rows = len(cifar.records) * len(severities)
+
+    def done(made: int, found: int) -> None:
+        progress(made, found, rows * len(corruptions))
+
+    with explained_disk_errors(destination):
+        if not (destination / "labels.npy").exists():
+            with atomic(destination / "labels.npy") as part:
+                np.save(part, np.tile(cifar.labels(), len(severities)))
+        manifest.checksums["labels.npy"] = checksum(destination / "labels.npy")
+        for corruption in corruptions:
+            path = destination / f"{corruption}.npy"
+            if path.name in manifest.checksums and path.exists():
+                done(0, rows)
+                continue
+
+            def change(start: int, stop: Event, name: str = corruption) -> tuple[int, NDArray[np.uint8]]:
+                block, first = divmod(start, len(cifar.records))
+                images = cifar.images(first, first + _CHUNK)
+                indices = range(first, first + len(images))
+                level = severities[block]
+                return start, corrupt(images, name, level, table=table, seed=seed, indices=indices, frost_dir=frost_dir)
+
+            _write_rows(path, rows, len(cifar.records), change, workers, done)
+            manifest.checksums[path.name] = checksum(path)
+            manifest.save(destination)
+    manifest.save(destination)
+    return manifest
+
+
+def _write_rows(
+    path: Path,
+    rows: int,
+    images: int,
+    change: Callable[[int, Event], tuple[int, NDArray[np.uint8]]],
+    workers: int,
+    done: Callable[[int, int], None],
+) -> None:
+    """Fill the file in pieces, noting each one that has reached the disk."""
+    part, journal = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.done")
+    starts = [base + first for base in range(0, rows, images) for first in range(0, images, _CHUNK)]
+    kept = set(starts) & _noted(journal) if part.exists() else set[int]()
+    if not kept:
+        journal.unlink(missing_ok=True)
+        array = np.lib.format.open_memmap(part, "w+", np.uint8, (rows, 32, 32, 3))
+        _reserve(part)  # a full disk must be met here: in mapped memory it would end the process
+    else:
+        array = np.lib.format.open_memmap(part, "r+")
+    done(0, sum(min(_CHUNK, images - start % images) for start in kept))
+    with journal.open("a") as notes:
+        for start, piece in finished(change, (start for start in starts if start not in kept), workers):
+            array[start : start + len(piece)] = piece
+            array.flush()
+            notes.write(f"{start}\n")
+            notes.flush()
+            done(len(piece), 0)
+    del array
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(path)
+    journal.unlink()
+
+
+def _noted(journal: Path) -> set[int]:
+    """The starts in a journal; a last line cut short by a crash does not count."""
+    if not journal.exists():
+        return set()
+    lines = journal.read_text().split("\n")[:-1]
+    return {int(line) for line in lines if line.isdigit()}
+
+
+def _reserve(part: Path) -> None:
+    """Claim the whole size of a sparse file on the disk, or fail now."""
+    size = part.stat().st_size
+    try:
+        with part.open("r+b") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            elif shutil.disk_usage(part).free < size:
+                raise OSError(28, "No space left on device")
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise

@@ -1,0 +1,54 @@
+"""The command line as a user meets it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ttc
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*words: str) -> "subprocess.CompletedProcess[str]":
+    code = "from ttc.cli.app import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+
+
+def test_methods_lists_all_of_them() -> None:
+    shown = run("methods")
+    assert shown.returncode == 0
+    assert [line.split()[0] for line in shown.stdout.splitlines()[1 : len(ttc.METHODS) + 1]] == list(ttc.METHODS)
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+def test_one_method_in_full() -> None:
+    shown = run("methods", "ttc")
+    assert "Algorithm 1" in shown.stdout
+    assert "bandwidth" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["methods", "tnet"], "ttc: there is no method 'tnet' (did you mean 'tent'?)"), (["nonsense"], "No such command")],
+)
+def test_a_mistake_is_a_sentence_and_no_traceback(words: list[str], message: str) -> None:
+    shown = run(*words)
+    assert shown.returncode == 2
+    assert message in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_version() -> None:
+    assert run("--version").stdout.strip() == f"ttc {ttc.__version__}"
+
+
+def test_help_does_not_import_torch() -> None:
+    code = "import sys; sys.argv = ['ttc', '--help']\nfrom ttc.cli.app import app\napp(standalone_mode=False)\n"
+    subprocess.run([sys.executable, "-c", code + "assert 'torch' not in sys.modules"], check=True, capture_output=True)
+
+
+def test_the_generated_page_is_current() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text()
+    assert page == run("methods", "--markdown").stdout, "run: ttc methods --markdown > docs/methods.md"

@@ -1,0 +1,51 @@
+"""Bad input: one clear sentence, nothing changed."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttc
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (lambda x: x[0], r"expected images of shape \(N, 3, H, W\), got shape \(3, 8, 8\): "),
+        (lambda x: x[:, :2], r"expected images of shape \(N, 3, H, W\), got shape \(24, 2, 8, 8\): "),
+        (lambda x: x[:0], r"at least one image \(N, C, H, W\), got shape \(0, 3, 8, 8\)"),
+        (lambda x: x.flatten()[0], r"at least one image \(N, C, H, W\), got shape \(\)"),
+        (lambda x: (x * 255).to(torch.uint8), r"expected float images, got torch.uint8; .* images.float\(\) / 255"),
+        (lambda x: x.long(), "expected float images, got torch.int64"),
+        (lambda x: x.double(), "the images are torch.float64 and the model torch.float32"),
+        (lambda x: x.to("meta"), "the images are on meta and the model on cpu"),
+        (lambda x: x * float("nan"), "the images hold NaN or infinite values"),
+        (lambda x: x / 0, "the images hold NaN or infinite values"),
+        (lambda x: x.numpy(), r"expected a tensor of images \(N, C, H, W\), got ndarray"),
+        (lambda x: torch.full_like(x, 3e38), "the model's outputs for this batch are not finite"),
+    ],
+)
+def test_bad_images_are_refused_with_the_reason(bad: Any, message: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter, untroubled = ttc.adapt(model, "ttc"), ttc.adapt(model, "ttc")
+    with pytest.raises(ttc.TTCError, match=message):
+        adapter(bad(stream[0]))
+    for batch in stream:
+        assert torch.equal(adapter(batch), untroubled(batch))
+
+
+def test_a_new_image_size_is_taken_when_the_model_can(model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "ttc")
+    adapter(stream[0])
+    assert adapter(torch.rand(4, 3, 12, 10)).shape == (4, 4)
+
+
+def test_pending_gradients_survive_a_new_image_size(model: nn.Module, stream: list[Tensor]) -> None:
+    one, other = (ttc.adapt(model, "ttc", accumulate=2) for _ in range(2))
+    one(stream[0])
+    other(stream[0])
+    with pytest.raises(ttc.TTCError):
+        one(torch.rand(4, 5, 8, 8))
+    one(stream[1])
+    other(stream[1])
+    assert torch.equal(one(stream[2]), other(stream[2]))
