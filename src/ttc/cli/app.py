@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import corrupt, data, demo, doctor, inspect, methods, results, run, train
+from ttc.cli import corrupt, data, demo, doctor, inspect, methods, report, reproduce, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app.command()(corrupt.corrupt)
 app.command()(train.train)
 app.command()(run.run)
 app.command()(results.results)
+app.command()(reproduce.reproduce)
+app.command()(report.report)
 
 
 def _version(wanted: bool) -> None:
