@@ -27,7 +27,7 @@ def test_the_comparison_is_told_drawn_and_written(tmp_path: Path) -> None:
         "JPEG compression",
         "paper's average",
         "82.5",
-        "nothing was learned",
+        "Only 0 of TENT's steps",
     ):
         assert text in shown, text
     with Image.open(tmp_path / "p.png") as picture:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ttc.bench.store import Row
     from ttc.bench.subjects import Subject
 
+FEW = 10  # steps below which adaptation has hardly begun: norm+flip then answers as well as TTC
 PAPER_TABLE = "cifar10c-wrn28-10"
 WHY = (
     "The paper's numbers are those of a WideResNet-28-10 with 36 million parameters on the published CIFAR-10-C. Here "
@@ -54,8 +55,8 @@ def demo(
         _write(rows, json)
         console.print(f"every number with its protocol: {json}")
     console.print(
-        "go on: [bold]ttc run --methods tent,tent+flip,ttc[/bold] shows how much of TTC's lead is its second view; "
-        "[bold]ttc methods[/bold] lists all methods"
+        f"go on: [bold]ttc run --methods norm+flip,tent+flip,ttc --images {wanted[0].images}[/bold] shows how much of "
+        "TTC's lead is its second view, [bold]ttc reproduce components[/bold] what each of its parts brings"
     )
 
 
@@ -112,8 +113,13 @@ def _tell(rows: "Sequence[Row]", console: "Console") -> None:
         f"{100 * gain.estimate:+.1f} points from TENT (95 % interval {100 * gain.low:+.1f} to {100 * gain.high:+.1f}, "
         f"{rows[0].protocol.images:,} images)."
     )
-    if rows[0].protocol.images <= rows[0].protocol.batch_size:
-        console.print("With a single batch nothing was learned yet when it was answered: TENT answers as NORM does.")
+    steps = -(-rows[0].protocol.images // rows[0].protocol.batch_size) - 1
+    console.print(
+        f"Only {steps} of TENT's steps and {steps // 2} of TTC's came before an answer here, so learning shows little "
+        "and TTC's lead is mostly that of answering with the mean over the image and its mirror image."
+        if steps < FEW
+        else f"{steps} of TENT's steps and {steps // 2} of TTC's came before an answer."
+    )
     console.print(WHY)
 
 
