@@ -67,7 +67,7 @@ def test_workers_end_with_their_parent() -> None:
         return (Path("/proc") / pid).exists() and Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
 
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 240  # importing torch takes long on a busy machine
         while len(children()) < 2 and time.monotonic() < end:
             time.sleep(0.05)
         workers = children()

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc.errors import TTCError
-from ttc.models.training import Recipe, train
+from ttc.models.training import Recipe, settle_statistics, train
 
 RECIPE = Recipe(epochs=3, batch_size=4, peak_lr=0.1, crop_padding=2, seed=5)
 
@@ -18,7 +18,7 @@ def data() -> tuple[Tensor, Tensor]:
     return images, torch.randint(3, (11,), generator=generator)
 
 
-def network() -> nn.Module:
+def network() -> nn.Sequential:
     torch.manual_seed(1)
     return nn.Sequential(
         nn.Conv2d(3, 4, 3, padding=1, bias=False),
@@ -41,7 +41,7 @@ def assert_same(one: nn.Module, other: nn.Module) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=1e-6, msg=key)
 
 
-def transcription(model: nn.Module) -> nn.Module:
+def transcription(model: nn.Sequential) -> nn.Module:
     """The recipe in plain steps: one image, one parameter and one rule at a time."""
     images, labels = data()
     steps = len(images) // 4
@@ -72,7 +72,29 @@ def transcription(model: nn.Module) -> nn.Module:
                         gradient = gradient + 5e-4 * parameter
                     velocity[name] = 0.9 * velocity[name] + gradient
                     parameter.sub_(rate * (gradient + 0.9 * velocity[name]))
+    inputs = model[0](images.float() / 255)  # the one BatchNorm sees all images at once: they fit in a batch
+    mean, variance, count = norm_of(model).buffers()
+    mean.copy_(inputs.mean((0, 2, 3)))
+    variance.copy_(inputs.var((0, 2, 3)))
+    count.fill_(1)
     return model
+
+
+def norm_of(model: nn.Sequential) -> nn.BatchNorm2d:
+    norm = model[1]
+    assert isinstance(norm, nn.BatchNorm2d)
+    return norm
+
+
+def test_settled_statistics_are_the_mean_over_batches() -> None:
+    model, (images, _) = network(), data()
+    settle_statistics(model, images[:10], batch_size=5)
+    with torch.no_grad():
+        inputs = [model[0](part.float() / 255) for part in images[:10].split(5)]
+    mean, variance, _ = norm_of(model).buffers()
+    torch.testing.assert_close(mean, sum(x.mean((0, 2, 3)) for x in inputs) / 2)
+    torch.testing.assert_close(variance, sum(x.var((0, 2, 3)) for x in inputs) / 2)
+    assert norm_of(model).momentum == 0.1
 
 
 def test_the_recipe_equals_its_transcription() -> None:
@@ -110,7 +132,7 @@ def test_checkpoints_of_something_else_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TTCError, match=r"begun with another recipe \(epochs 3 then, 4 now, seed 5 then, 6 now\)"):
         trained(network(), other, path)
     with pytest.raises(TTCError, match=r"t.pt does not fit the model: 1 missing \(0.bias\)"):
-        trained(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *list(network())[1:]), RECIPE, path)  # type: ignore[call-overload]
+        trained(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *list(network())[1:]), RECIPE, path)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(TTCError, match=r"the checkpoint .*t.pt cannot be read"):
         trained(network(), RECIPE, path)

@@ -100,13 +100,6 @@ class SpreadImages:
         return np.arange(self.count, dtype=np.int64) * len(self.images) // self.count
 
 
-def _embedded(root: Path) -> Images:
-    make: Callable[[], Images] | None = getattr(data, "embedded", None)
-    if make is None:
-        raise TTCError("this installation carries no embedded images; choose --dataset cifar10 or folder:PATH")
-    return make()
-
-
 @dataclass(frozen=True)
 class _Dataset:
     clean: Callable[[Path], Images]
@@ -115,7 +108,7 @@ class _Dataset:
 
 
 DATASETS: dict[str, _Dataset] = {
-    "embedded": _Dataset(_embedded),
+    "embedded": _Dataset(lambda root: data.embedded()),
     "cifar10": _Dataset(lambda root: data.cifar(root, "cifar10")),
     "cifar100": _Dataset(lambda root: data.cifar(root, "cifar100")),
     "cifar10-c": _Dataset(
@@ -165,10 +158,7 @@ def _part(images: Images, count: int | None, by_class: bool) -> Images:
 @lru_cache(maxsize=2)
 def _network(subject: Subject, num_classes: int, dtype: str, device: str) -> nn.Module:
     if subject.model == "embedded":
-        make: Callable[[], nn.Module] | None = getattr(models, "embedded", None)
-        if make is None:
-            raise TTCError("this installation carries no embedded model; give --model and --checkpoint")
-        network = make()
+        network = models.embedded()
     else:
         checkpoint = subject.checkpoint
         if checkpoint is None and subject.model in models.MODELS:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def adapt(
-    model: Annotated[str, typer.Argument(help="A zoo name, timm:NAME, torchvision:NAME or package.module:function.")],
+    model: Annotated[str, typer.Argument(help="embedded, a zoo name, timm:NAME, torchvision:NAME or module:function.")],
     images: Annotated[Path, typer.Argument(help="A folder of pictures, in class folders or not, or a CIFAR-C file.")],
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load: .pt, .pth, .th or .safetensors.")] = None,
     num_classes: Annotated[int | None, typer.Option("--classes", help="How many classes the model knows.")] = None,
@@ -69,11 +69,11 @@ def _network(name: str, checkpoint: Path | None, num_classes: int | None, device
     import torch
 
     from ttc.errors import TTCError
-    from ttc.models import MODELS, build
+    from ttc.models import MODELS, build, embedded
 
     if checkpoint is None and name in MODELS:
         raise TTCError(f"the model '{name}' comes without weights; give them with --checkpoint FILE")
-    network = build(name, num_classes, checkpoint)
+    network = embedded() if name == "embedded" else build(name, num_classes, checkpoint)
     try:
         return network.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:

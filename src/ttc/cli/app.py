@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import adapt, corrupt, data, doctor, inspect, methods, results, run, train
+from ttc.cli import adapt, corrupt, data, demo, doctor, inspect, methods, report, reproduce, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command()(demo.demo)
 app.command()(methods.methods)
 app.command()(inspect.inspect)
 app.command()(adapt.adapt)
@@ -25,6 +26,8 @@ app.command()(corrupt.corrupt)
 app.command()(train.train)
 app.command()(run.run)
 app.command()(results.results)
+app.command()(reproduce.reproduce)
+app.command()(report.report)
 
 
 def _version(wanted: bool) -> None:

@@ -134,8 +134,9 @@ def _run(wanted: "list[Protocol]", chosen: "Settings") -> None:
                 "the same command goes on from here"
             )
             raise typer.Exit(130) from None
-        hashes = {cell.hash for cell in wanted}
-        rows = [row for row in store.rows() if row.protocol.hash in hashes]
+        places = {cell.hash: place for place, cell in enumerate(wanted)}
+        rows = [row for row in store.rows() if row.protocol.hash in places]
+        rows.sort(key=lambda row: places[row.protocol.hash])
     console.print(summary_table(summaries(rows)))
     for cell, error in failed:
         console.print(f"failed: {cell.label}: {error}", markup=False)

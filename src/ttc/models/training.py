@@ -53,6 +53,7 @@ def train(
 
     ``images`` is uint8 (N, 3, H, W) and stays in memory; ``labels`` is int64 (N,). The order and the augmentation of an
     epoch depend only on the seed and the epoch, so a resumed training ends with the weights of an uninterrupted one.
+    After the last epoch :func:`settle_statistics` sets the statistics of BatchNorm.
     """
     if len(images) < recipe.batch_size:
         raise TTCError(f"a batch takes {recipe.batch_size} images, {len(images)} were given: lower the batch size")
@@ -87,6 +88,27 @@ def train(
             yield Progress(epoch, step + 1, steps, total_loss / (step + 1), total_correct / seen)
         if checkpoint:
             _save(checkpoint, model, optimizer, recipe, epoch + 1)
+    settle_statistics(model, images)
+
+
+@torch.no_grad()
+def settle_statistics(model: nn.Module, images: Tensor, batch_size: int = 500) -> None:
+    """Give BatchNorm the mean statistics of all ``images``, uint8 (N, 3, H, W), as they are.
+
+    What training leaves behind are the last twenty or so batches of crops: a sample, and of other pictures than the
+    model will meet.
+    """
+    layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # the plain mean over batches
+    model.train()
+    device = next(model.parameters()).device
+    for batch in images.split(batch_size):
+        model(batch.to(device).float().div_(255).contiguous(memory_format=torch.channels_last))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
 
 
 def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.SGD:

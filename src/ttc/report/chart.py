@@ -8,37 +8,10 @@ from pathlib import Path
 from ttc.report.axes import Axis
 from ttc.report.drawing import Drawing, Outline, Point, Shape, Text, text_width
 from ttc.report.labels import beside, flowed, lifted, spread, wrapped
-from ttc.report.palette import Style
+from ttc.report.marks import Rule, Series, key, mark
 
 SIZE, SMALL = 12.0, 11.0
 NARROW = 480.0  # the width below which labels move to the legend
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points of one name, drawn as ``line``, ``dots``, ``bars`` (from ``base``) or ``area`` (down to ``base``).
-
-    ``spread`` gives each point its interval: a band around a line, a whisker on dots and bars.
-    """
-
-    name: str
-    points: tuple[Point, ...]
-    style: Style
-    kind: str = "line"
-    dashed: bool = False
-    marked: bool = True
-    spread: tuple[Point, ...] = ()
-    base: float = 0.0
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A line across the whole chart at a value of ``x`` or ``y``, such as chance."""
-
-    axis: str
-    value: float
-    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,7 +46,7 @@ class Chart:
             top += 20
         above = any(rule.axis == "x" and rule.label for rule in self.rules)
         frame = self._frame(width, top + (18 if above else 8), direct)
-        shapes += [*frame.furniture(self), *frame.data(self)]
+        shapes += [*frame.furniture(self), *frame.data(self), *(frame.rule_name(rule) for rule in self.rules)]
         if direct:
             shapes += frame.names(self)
         bottom = frame.bottom + 22 + (18 if self.x.label else 0)
@@ -96,19 +69,19 @@ class Chart:
             listed = list({series.name: series for series in reversed(self.series)}.values())[::-1]
             places, height = flowed([series.name for series in listed], SIZE, width - 16)
             for series, (x, y) in zip(listed, places, strict=True):
-                shapes += _key(series, 8 + x, top + 8 + y)
+                shapes += key(series, 8 + x, top + 8 + y)
                 shapes.append(Text(8 + x + 22, top + 8 + y, series.name, SIZE, bold=series.style.strong))
             top += height
         return shapes, top
 
     def _frame(self, width: float, top: float, direct: bool) -> "Frame":
-        names = max((text_width(text, SIZE) for _, text in self.y.ticks), default=0.0)
+        names = max((text_width(text, SIZE, bold=text == "average") for _, text in self.y.ticks), default=0.0)
         left = min(8 + names + 10, 0.5 * width)
         right = width - 16
         if self.values:
             right -= max(text_width(text, SMALL) for text in self.values) + 6
         if direct and any(series.kind == "line" for series in self.series):
-            right = width - 20 - max(text_width(series.name, SIZE) for series in self.series)
+            right = width - 20 - max(text_width(series.name, SIZE, bold=series.style.strong) for series in self.series)
         height = self.row * len(self.y.ticks) if self.y.categories else min(self.height, 0.8 * width)
         return Frame(self.x, self.y, left, top, right, top + height)
 
@@ -160,13 +133,19 @@ class Frame:
         if rule.axis == "x":
             across = self.at(rule.value, self.y.low)[0]
             yield Outline(((across, self.top - 4), (across, self.bottom)), "muted", width=1.5, dashed=True)
-            half = text_width(rule.label, SMALL) / 2
-            middle = min(max(across, self.left + half), self.right - half)
-            yield Text(middle, self.top - 11, rule.label, SMALL, "middle", "muted")
         else:
             along = self.at(self.x.low, rule.value)[1]
             yield Outline(((self.left, along), (self.right, along)), "muted", width=1.5, dashed=True)
-            yield Text(self.right - 4, along - 8, rule.label, SMALL, "end", "muted")
+
+    def rule_name(self, rule: Rule) -> Text:
+        """The name of a rule: above the chart, or at its right end on top of whatever is there."""
+        if rule.axis == "y":
+            along = self.at(self.x.low, rule.value)[1]
+            return Text(self.right - 4, along - 8, rule.label, SMALL, "end", "muted", halo=True)
+        half = text_width(rule.label, SMALL) / 2
+        across = self.at(rule.value, self.y.low)[0]
+        middle = min(max(across, self.left + half), self.right - half)
+        return Text(middle, self.top - 11, rule.label, SMALL, "middle", "muted")
 
     def data(self, chart: Chart) -> Iterator[Shape]:
         """The marks: areas and bands below, then lines, then points, the strong series on top of its kind."""
@@ -176,7 +155,7 @@ class Frame:
             yield from self._bars(series)
         for series in ordered:
             if series.kind == "line" or series.kind == "area":
-                colour, width = series.style.colour, 2.8 if series.style.strong else 1.8
+                colour, width = series.style.colour, 2.8 if series.style.strong and series.kind == "line" else 1.8
                 for run in _runs(series.points):
                     placed = tuple(self.at(x, y) for x, y in run)
                     yield Outline(placed, colour, width=width, dashed=series.dashed, note=series.name)
@@ -244,42 +223,6 @@ class Frame:
         boxes = beside(places, [text_width(series.name, SIZE) for series in dots], SIZE, within)
         for series, (x, y) in zip(dots, boxes, strict=True):
             yield Text(x, y, series.name, SIZE, bold=series.style.strong)
-
-
-def mark(at: Point, style: Style, note: str = "") -> Outline:
-    """A point's mark: each series has its own shape, so that colour is never the only difference."""
-    x, y = at
-    size = 5.6 if style.strong else 4.4
-    unit = {
-        "circle": [(math.cos(turn * math.pi / 12), math.sin(turn * math.pi / 12)) for turn in range(24)],
-        "square": [(-0.86, -0.86), (0.86, -0.86), (0.86, 0.86), (-0.86, 0.86)],
-        "diamond": [(0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)],
-        "triangle": [(0, -1.15), (1.1, 0.8), (-1.1, 0.8)],
-        "wedge": [(0, 1.15), (1.1, -0.8), (-1.1, -0.8)],
-        "plus": [(a, b) for a, b in _PLUS],
-        "cross": [((a - b) * 0.78, (a + b) * 0.78) for a, b in _PLUS],
-    }[style.marker]
-    points = tuple((x + size * a, y + size * b) for a, b in unit)
-    return Outline(points, "surface", style.colour, width=1.0, closed=True, note=note)
-
-
-_THIN, _LONG = 0.38, 1.2
-_PLUS = (
-    *((-_THIN, -_LONG), (_THIN, -_LONG), (_THIN, -_THIN), (_LONG, -_THIN), (_LONG, _THIN), (_THIN, _THIN)),
-    *((_THIN, _LONG), (-_THIN, _LONG), (-_THIN, _THIN), (-_LONG, _THIN), (-_LONG, -_THIN), (-_THIN, -_THIN)),
-)
-
-
-def _key(series: Series, x: float, y: float) -> Iterator[Shape]:
-    """A series as the legend shows it."""
-    colour = series.style.colour
-    if series.kind in {"bars", "area"}:
-        corners = ((x, y - 5), (x + 16, y - 5), (x + 16, y + 5), (x, y + 5))
-        yield Outline(corners, fill=colour, opacity=1 if series.kind == "bars" else 0.5, closed=True)
-    if series.kind == "line":
-        yield Outline(((x, y), (x + 16, y)), colour, width=2, dashed=series.dashed)
-    if series.kind == "dots" or (series.kind == "line" and series.marked):
-        yield mark((x + 8, y), series.style)
 
 
 def _runs(points: tuple[Point, ...]) -> Iterator[tuple[Point, ...]]:

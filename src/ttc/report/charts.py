@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ttc.report.axes import categories, linear, logarithmic
-from ttc.report.chart import Chart, Rule, Series
+from ttc.report.chart import Chart
 from ttc.report.drawing import Drawing, Point, moved
+from ttc.report.marks import Rule, Series
 from ttc.report.palette import Style, style
 
 

@@ -15,7 +15,10 @@ from ttc.report.palette import ROLES
 Point = tuple[float, float]
 FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _SHIFT = {"start": 0.0, "middle": 0.5, "end": 1.0}
-_PLAIN = str.maketrans({"−": "-", "–": "-", "×": "x", "²": "2", "κ": "kappa", "σ": "sigma", "≤": "<=", "→": "to"})
+PLAIN = str.maketrans(  # what Pillow's own font has no signs for
+    {"−": "-", "–": "-", "×": "x", "²": "2", "≤": "<=", "→": "to"}
+    | {"κ": "kappa", "λ": "lambda", "σ": "sigma", "ε": "epsilon"}
+)
 _PIXELS, _FINER = 2, 2  # a PNG has twice the pixels of the page, painted twice as fine and averaged
 
 
@@ -44,6 +47,7 @@ class Text:
     anchor: str = "start"
     colour: str = "ink"
     bold: bool = False
+    halo: bool = False  # a rim of the page's colour, for text that lies on lines
 
 
 Shape = Outline | Text
@@ -100,13 +104,13 @@ def moved(shapes: Iterable[Shape], dx: float, dy: float) -> list[Shape]:
     return found
 
 
-def text_width(text: str, size: float) -> float:
+def text_width(text: str, size: float, bold: bool = False) -> float:
     """The width of a line of text, with room for fonts that run wider than the one measured.
 
     >>> text_width("wide", 12) > text_width("w", 12) > 0
     True
     """
-    return 1.18 * _font(100).getlength(text.translate(_PLAIN)) * size / 100
+    return (1.32 if bold else 1.18) * _font(100).getlength(text.translate(PLAIN)) * size / 100
 
 
 def theme(selector: str) -> str:
@@ -146,6 +150,8 @@ def _svg_text(shape: Text) -> str:
     weight = ";font-weight:600" if shape.bold else ""
     place = f'x="{_short(shape.x)}" y="{_short(shape.y + 0.35 * shape.size)}"'
     style = f"fill:{_paint(shape.colour)};font-size:{_short(shape.size)}px{weight}"
+    if shape.halo:
+        style += f";stroke:{_paint('surface')};stroke-width:4;paint-order:stroke"
     return f'<text {place} text-anchor="{shape.anchor}" style="{style}">{escape(shape.text)}</text>'
 
 
@@ -154,10 +160,13 @@ def _rgb(colour: str, dark: bool) -> tuple[int, ...]:
 
 
 def _paint_text(image: Image.Image, shape: Text, scale: int, dark: bool) -> None:
-    text, font = shape.text.translate(_PLAIN), _font(round(shape.size * scale))
+    text, font = shape.text.translate(PLAIN), _font(round(shape.size * scale))
     left = shape.x * scale - _SHIFT[shape.anchor] * font.getlength(text)
     top = (shape.y + 0.35 * shape.size) * scale
     draw, colour = ImageDraw.Draw(image), _rgb(shape.colour, dark)
+    if shape.halo:
+        rim = _rgb("surface", dark)
+        draw.text((left, top), text, fill=rim, font=font, anchor="ls", stroke_width=2 * scale, stroke_fill=rim)
     weight = round(shape.size * scale / 45) if shape.bold else 0
     draw.text((left, top), text, fill=colour, font=font, anchor="ls", stroke_width=weight, stroke_fill=colour)
 

@@ -8,14 +8,14 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def wrapped(text: str, size: float, width: float) -> list[str]:
-    """The text as lines no wider than ``width``, broken at blanks.
+    """The bold text as lines no wider than ``width``, broken at blanks.
 
     >>> wrapped("one two three", 10, 30)
     ['one', 'two', 'three']
     """
     lines: list[str] = []
     for word in text.split():
-        if lines and text_width(f"{lines[-1]} {word}", size) <= width:
+        if lines and text_width(f"{lines[-1]} {word}", size, bold=True) <= width:
             lines[-1] += f" {word}"
         else:
             lines.append(word)

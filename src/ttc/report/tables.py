@@ -1,0 +1,139 @@
+"""Tables as text: Markdown to read, LaTeX to print, CSV to compute with."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+
+from ttc.report.charts import readable
+from ttc.report.findings import Findings, Table, Value
+
+_LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "κ": r"$\kappa$", "σ": r"$\sigma$", "λ": r"$\lambda$"}
+
+
+def number(value: float | None, digits: int = 1, *, sign: bool = False) -> str:
+    """A number as tables print it; nothing where there is none.
+
+    >>> number(-1.25), number(3.14159, 2, sign=True), number(None)
+    ('−1.2', '+3.14', '')
+    """
+    return "" if value is None else f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown: the best of a column bold, odd values starred.
+
+    >>> row = {"fog": Value(71.24)}, {"fog": Value(68.0)}
+    >>> print(markdown(Table("t", "Accuracy", ("fog",), {"TTC": row[0], "TENT": row[1]})), end="")
+    | | fog |
+    |---|---:|
+    | TTC | **71.2** |
+    | TENT | 68.0 |
+    """
+    best = {column: table.winners(column) for column in table.columns}
+    lines = [f"| | {' | '.join(map(readable, table.columns))} |", f"|---|{'---:|' * len(table.columns)}"]
+    for row, values in table.rows.items():
+        cells = []
+        for column in table.columns:
+            value = values.get(column, Value(None))
+            text = number(value.ours, table.digits)
+            cells.append(f"**{text}**" if row in best[column] else text)
+            cells[-1] += r" \*" if value.odd else ""
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def beside(table: Table, column: str) -> str:
+    """One column in Markdown, ours beside the paper's, with the difference and the standard error."""
+    lines = ["| | ours | ± | paper | difference | |", "|---|---:|---:|---:|---:|---|"]
+    for row, values in table.rows.items():
+        value = values.get(column, Value(None))
+        parts = (number(value.ours), number(value.error, 2), number(value.paper), number(value.difference, sign=True))
+        lines.append(f"| {row} | {' | '.join(parts)} | {value.odd} |")
+    return "\n".join(lines) + "\n"
+
+
+def latex(table: Table) -> str:
+    """The table for a paper: booktabs, the best of a column bold; needs ``\\usepackage{booktabs}``.
+
+    >>> print(latex(Table("t", "Accuracy (%)", ("fog",), {"TTC": {"fog": Value(71.24)}})), end="")
+    \\begin{tabular}{lr}
+    \\toprule
+     & fog \\\\
+    \\midrule
+    TTC & 71.2 \\\\
+    \\bottomrule
+    \\end{tabular}
+    """
+    best = {column: table.winners(column) for column in table.columns}
+    lines = [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule"]
+    lines += [rf" & {' & '.join(_escaped(readable(column)) for column in table.columns)} \\", r"\midrule"]
+    for row, values in table.rows.items():
+        cells = []
+        for column in table.columns:
+            text = number(values.get(column, Value(None)).ours, table.digits).replace("−", "$-$")
+            cells.append(rf"\textbf{{{text}}}" if row in best[column] else text)
+        lines.append(rf"{_escaped(row)} & {' & '.join(cells)} \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def as_csv(table: Table) -> str:
+    """A line a number: row, column, ours, standard error, paper, difference, what is odd, cells.
+
+    >>> print(as_csv(Table("t", "A", ("fog",), {"TTC": {"fog": Value(71.24, 0.5, 70.0, ("ab",))}})), end="")
+    row,column,ours,standard_error,paper,difference,odd,cells
+    TTC,fog,71.24,0.5,70.0,1.24,,ab
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["row", "column", "ours", "standard_error", "paper", "difference", "odd", "cells"])
+    for row, values in table.rows.items():
+        for column, value in values.items():
+            gap = None if value.difference is None else round(value.difference, 6)
+            writer.writerow([row, column, value.ours, value.error, value.paper, gap, value.odd, " ".join(value.cells)])
+    return text.getvalue()
+
+
+def document(findings: Findings) -> str:
+    """A study in Markdown: what it found, its claims, its tables beside the paper's, its notes."""
+    parts = [f"# {findings.title}\n", findings.about + "\n", f"Profile: {findings.profile}. {findings.headline}\n"]
+    parts += [_claims(findings)] if findings.claims else []
+    for table in findings.tables:
+        parts.append(f"## {table.title}\n\n{markdown(table)}")
+        parts += [f"{note}\n" for note in table.notes]
+        if any(value.paper is not None for row in table.rows.values() for value in row.values()):
+            column = table.columns[-1]
+            parts.append(f"### Beside the paper: {column}\n\n{beside(table, column)}")
+    parts += [f"![{figure.name}](figures/{figure.name}.svg)\n\n{figure.caption}\n" for figure in findings.figures]
+    parts += ["## Notes\n\n" + "".join(f"- {note}\n" for note in findings.notes)] if findings.notes else []
+    parts += [f"## Protocol\n\n{_protocol(findings)}"] if findings.cells else []
+    return "\n".join(parts)
+
+
+def _claims(findings: Findings) -> str:
+    lines = (f"- **{claim.verdict}**: {claim.text} {claim.evidence}.\n" for claim in findings.claims)
+    return "## What the paper claims, here\n\n" + "".join(lines)
+
+
+def _protocol(findings: Findings) -> str:
+    shared = common(cell.protocol for cell in findings.cells)
+    lines = [f"- {name}: {json.dumps(value)}\n" for name, value in shared.items()]
+    return (
+        f"What all {len(findings.cells)} cells share; the JSON beside this file has each in full.\n\n{''.join(lines)}"
+    )
+
+
+def common(protocols: "Iterable[object]") -> dict[str, object]:
+    """The fields that are the same in every protocol.
+
+    >>> common([{"seed": 0, "images": 5}, {"seed": 1, "images": 5}])
+    {'images': 5}
+    """
+    every = [dict(protocol) for protocol in protocols if isinstance(protocol, dict)]
+    return (
+        {key: value for key, value in every[0].items() if all(one.get(key) == value for one in every)} if every else {}
+    )
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

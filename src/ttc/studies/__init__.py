@@ -1,0 +1,28 @@
+"""The paper's tables and figures, one file each, on top of the benchmark engine."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ttc.bench.specs import nearest
+from ttc.errors import TTCError
+
+if TYPE_CHECKING:
+    from ttc.studies.study import Study
+
+NAMES = (
+    *("cifar10c", "cifar100c", "imagenetc", "resnet50", "components", "augmentations", "batch-size", "collapse"),
+    *("probabilities", "density", "ambiguities"),
+)
+__all__ = ["NAMES", "study_named"]
+
+
+def study_named(name: str) -> "Study":
+    """The study of a name.
+
+    >>> study_named("batch-size").title
+    'Average accuracy against batch size'
+    """
+    if name not in NAMES:
+        raise TTCError(f"there is no study '{name}'{nearest(name, NAMES)}; choose {', '.join(NAMES)} or all")
+    found: Study = import_module(f"ttc.studies.{name.replace('-', '_')}").STUDY
+    return found

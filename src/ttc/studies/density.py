@@ -1,0 +1,147 @@
+"""Where the features lie: TENT's and TTC's against those of a model that adapts with the labels."""
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttc.bench.statistics import paired_interval
+from ttc.report import Panels, line_chart
+from ttc.report.findings import Claim, Figure, Table, Value
+from ttc.studies.measured import Measured
+from ttc.studies.study import Entry, Scale, Study, scales
+
+CORRUPTION = "impulse_noise"
+SHOWN, GRID = 6, 96
+Floats = NDArray[np.float64]
+
+
+def density(values: Floats, grid: Floats) -> Floats:
+    """The Gaussian kernel density of ``values`` (N,) at ``grid`` (G,), with Scott's bandwidth.
+
+    >>> grid = np.linspace(-5, 5, 201)
+    >>> found = density(np.random.default_rng(0).normal(size=500), grid)
+    >>> round(float(found.sum() * (grid[1] - grid[0])), 2)
+    1.0
+    """
+    width = max(float(values.std()), 1e-6) * len(values) ** -0.2
+    return np.asarray(np.exp(-0.5 * ((grid[:, None] - values) / width) ** 2).mean(1) / (width * np.sqrt(2 * np.pi)))
+
+
+def overlap(one: Floats, other: Floats) -> float:
+    """The shared area of two densities of samples, from 0 to 1: ∫ min(p, q).
+
+    >>> same = np.random.default_rng(0).normal(size=400)
+    >>> round(overlap(same, same), 2), round(overlap(same, same + 100), 2)
+    (1.0, 0.0)
+    """
+    both = np.concatenate([one, other])
+    margin = 3 * max(float(one.std()), float(other.std()), 1e-6)
+    grid = np.linspace(both.min() - margin, both.max() + margin, 512)
+    smaller = np.minimum(density(one, grid), density(other, grid))
+    return float(min(1.0, smaller.sum() * (grid[1] - grid[0])))
+
+
+def features(measured: Measured) -> dict[str, Floats]:
+    """The features (N, D) with which each model answered, kept in the cache; empty while cells are missing."""
+    from ttc.files import atomic
+    from ttc.studies.features import adapted, supervised
+
+    rows = {name: measured.rows(name, _corruption(measured)) for name in ("TENT", "TTC")}
+    if not all(rows.values()):
+        return {}
+    protocols = {name: found[0].protocol for name, found in rows.items()}
+    key = hashlib.sha256("".join(protocol.hash for protocol in protocols.values()).encode()).hexdigest()
+    path = measured.setup.subject.cache / f"features-{key[:32]}.npz"
+    if not path.exists():
+        found = {name: adapted(measured.setup.subject, protocol) for name, protocol in protocols.items()}
+        found["supervised"] = supervised(measured.setup.subject, protocols["TENT"])
+        with atomic(path) as part, part.open("wb") as file:
+            np.savez(file, supervised=found["supervised"], TENT=found["TENT"], TTC=found["TTC"])
+    with np.load(path, allow_pickle=False) as kept:
+        return {name: kept[name].astype(np.float64) for name in ("supervised", "TENT", "TTC")}
+
+
+def _corruption(measured: Measured) -> str:
+    return next(iter(measured.plan.corruptions), CORRUPTION)
+
+
+def overlaps(found: dict[str, Floats]) -> dict[str, Floats]:
+    """The overlap of each channel with the supervised one, for TENT and TTC: (D,) each."""
+    reference = found["supervised"]
+    return {
+        name: np.array([overlap(reference[:, d], found[name][:, d]) for d in range(reference.shape[1])])
+        for name in ("TENT", "TTC")
+    }
+
+
+def _shown(found: dict[str, Floats]) -> list[int]:
+    """The channels drawn: those in which the supervised features vary most, chosen without looking at the methods."""
+    return sorted(np.argsort(-found["supervised"].var(0))[:SHOWN].tolist())
+
+
+def _figures(measured: Measured) -> tuple[Figure, ...]:
+    found = features(measured)
+    if not found:
+        return ()
+    scores, panels = overlaps(found), []
+    for channel in _shown(found):
+        ends = np.concatenate([values[:, channel] for values in found.values()])
+        grid = np.linspace(float(np.quantile(ends, 0.001)), float(np.quantile(ends, 0.999)), GRID)
+        lines = {
+            name: [(float(x), float(y)) for x, y in zip(grid, density(values[:, channel], grid), strict=True)]
+            for name, values in found.items()
+        }
+        title = f"channel {channel}: TENT {scores['TENT'][channel]:.2f}, TTC {scores['TTC'][channel]:.2f}"
+        panels.append(line_chart(lines, title, y_label="", filled=True, low=0, height=120))
+    title = f"Densities of features under {_corruption(measured).replace('_', ' ')}, with their overlap with supervised"
+    note = (
+        f"The {SHOWN} channels in which the supervised features vary most. Supervised: the same layers adapted to the "
+        "same stream with cross-entropy on the true labels, where TENT uses the entropy."
+    )
+    return (Figure("density", Panels(title, tuple(panels)), note),)
+
+
+def _table(measured: Measured) -> tuple[Table, ...]:
+    found = features(measured)
+    if not found:
+        return ()
+    scores = overlaps(found)
+    rows = {"all channels, mean": {name: Value(float(values.mean())) for name, values in scores.items()}}
+    rows |= {f"channel {d}": {name: Value(float(values[d])) for name, values in scores.items()} for d in _shown(found)}
+    title = f"Overlap with the supervised features, 0 to 1, {found['TTC'].shape[1]} channels"
+    return (Table("density-overlap", title, ("TENT", "TTC"), rows, best="", digits=3, what="channel"),)
+
+
+def _claims(measured: Measured) -> tuple[Claim, ...]:
+    text = "TTC's features lie closer to the supervised ones than TENT's."
+    found = features(measured)
+    if not found:
+        return (Claim(text, "undecided", "not all of its cells are finished"),)
+    scores = overlaps(found)
+    gain = paired_interval(scores["TENT"], scores["TTC"])
+    verdict = "holds" if gain.low > 0 else "does not hold" if gain.high < 0 else "undecided"
+    share = float((scores["TTC"] > scores["TENT"]).mean())
+    evidence = (
+        f"mean overlap TENT {scores['TENT'].mean():.3f}, TTC {scores['TTC'].mean():.3f}; difference "
+        f"{gain.estimate:+.3f} ({gain.low:+.3f} to {gain.high:+.3f} over channels); TTC is closer in {share:.0%} "
+        f"of the channels"
+    )
+    return (Claim(text, verdict, evidence.replace("-", "−")),)
+
+
+STUDY = Study(
+    name="density",
+    title="Densities of features on impulse noise",
+    about="The paper draws the distribution of single feature channels under impulse noise: closer to a model that "
+    "adapts with the labels is better. A picture of chosen channels can mislead, so an overlap is computed "
+    "for every channel.",
+    setting="cifar10c",
+    contest=False,
+    entries=(Entry("TENT", "tent"), Entry("TTC", "ttc")),
+    scale=scales(Scale(2000, (CORRUPTION,)), Scale(None, (CORRUPTION,)), Scale(None, (CORRUPTION,))),
+    baseline="TENT",
+    figures=_figures,
+    extra=_table,
+    judged=_claims,
+)

@@ -1,0 +1,81 @@
+"""The features with which a model answered a stream, before it learned from each batch."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ttc.bench import adapters, scenarios
+from ttc.bench.protocol import Protocol
+from ttc.bench.specs import Spec
+from ttc.bench.subjects import Subject
+from ttc.clustering import default_optimizer
+from ttc.core import Adapter, Classifier, Prediction, norm_tunable
+from ttc.data import Images, as_tensor
+
+Floats = NDArray[np.float32]
+
+
+def adapted(subject: Subject, protocol: Protocol) -> Floats:
+    """The features (N, D) of the first view of each image, in the cell that ``protocol`` states."""
+    model = _network(subject, protocol)
+    adapter = adapters.build(model, protocol.method, protocol.options)
+    _met(adapter, _images(subject, protocol))
+    seen: list[Tensor] = []
+    adapter.model.register_forward_hook(lambda module, inputs, output: seen.append(output.features.detach()))
+
+    def answer(x: Tensor, labels: Tensor) -> Tensor:
+        seen.clear()
+        adapter(x)
+        return seen[0]
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(protocol.seed)
+        return _streamed(subject, protocol, answer)
+
+
+def _met(adapter: Adapter, images: Images) -> None:
+    """Show the adapter images of this shape once and reset it: its own trial of a new shape is not an answer."""
+    weight = next(adapter.model.parameters())
+    adapter(torch.rand_like(as_tensor(images.pixels([0, 0]))).to(weight))
+    adapter.reset()
+
+
+def supervised(subject: Subject, protocol: Protocol) -> Floats:
+    """The same with the labels at hand: TENT's layers and optimizer, cross-entropy in place of the entropy."""
+    network = Classifier(_network(subject, protocol))
+    model: nn.Module = norm_tunable(network)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = default_optimizer(network.num_classes)(parameters)
+
+    def answer(x: Tensor, labels: Tensor) -> Tensor:
+        with torch.enable_grad():
+            prediction: Prediction = model(x)
+            F.cross_entropy(prediction.logits, labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return prediction.features.detach()
+
+    return _streamed(subject, protocol, answer)
+
+
+def _network(subject: Subject, protocol: Protocol) -> nn.Module:
+    return subject.network(_images(subject, protocol).num_classes, protocol.dtype, protocol.device)
+
+
+def _images(subject: Subject, protocol: Protocol) -> Images:
+    return subject.domain(protocol.corruptions[0], protocol.severity, protocol.images, subject.cache)
+
+
+def _streamed(subject: Subject, protocol: Protocol, answer: Callable[[Tensor, Tensor], Tensor]) -> Floats:
+    images = _images(subject, protocol)
+    labels = np.asarray(images.labels, dtype=np.int64)
+    found: list[Floats] = []
+    for batch in scenarios.stream(Spec.read(protocol.scenario), [labels], protocol.batch_size, protocol.seed):
+        x = as_tensor(images.pixels(batch.image)).to(protocol.device, getattr(torch, protocol.dtype))
+        truth = torch.from_numpy(labels[batch.image]).to(protocol.device)
+        found.append(answer(x, truth).float().cpu().numpy())
+    return np.concatenate(found)

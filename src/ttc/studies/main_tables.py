@@ -1,0 +1,40 @@
+"""What the paper's main tables share: seven methods, fifteen corruptions, and two rows as the paper "
+"seems to run them."""
+
+from ttc.studies.figures import per_corruption
+from ttc.studies.study import Entry, Greater, Scale, Study, scales
+
+ENTRIES = (
+    Entry("SOURCE", "source", paper="SOURCE"),
+    Entry("NORM", "norm", paper="NORM"),
+    Entry("T3A", "t3a", paper="T3A"),
+    Entry("ETA", "eta", paper="ETA"),
+    Entry("TIPI", "tipi", paper="TIPI"),
+    Entry("TENT", "tent", paper="TENT"),
+    Entry("TTC", "ttc", paper="TTC"),
+    Entry("T3A (M = 1)", "t3a-paper", paper="T3A"),
+    Entry("ETA (ε = 0.05)", "eta-paper", paper="ETA"),
+)
+CLAIMS = (
+    Greater("TTC improves on TENT.", "TTC", "TENT"),
+    Greater("TTC improves on the source model.", "TTC", "SOURCE"),
+    Greater("Statistics of the batch alone improve on the source model.", "NORM", "SOURCE"),
+    Greater("TENT improves on batch statistics alone.", "TENT", "NORM"),
+)
+
+
+def main_table(name: str, title: str, about: str, table: str, setting: str, *notes: str) -> Study:
+    """One of the paper's tables of methods by corruptions."""
+    return Study(
+        name=name,
+        title=title,
+        about=about,
+        setting=setting,
+        entries=ENTRIES,
+        scale=scales(Scale(2000)),
+        table=table,
+        claims=CLAIMS,
+        figures=per_corruption,
+        notes=notes,
+        labels=tuple(entry.name for entry in ENTRIES[:7]),
+    )

@@ -1,0 +1,97 @@
+"""Every study says something that can be run and be held against the paper."""
+
+import pytest
+from PIL import ImageFont
+
+from ttc.bench.adapters import complete
+from ttc.bench.specs import Spec
+from ttc.corruptions import CORRUPTIONS
+from ttc.errors import TTCError
+from ttc.report.drawing import PLAIN
+from ttc.studies import NAMES, paper, study_named
+from ttc.studies.components import STUDY as COMPONENTS
+from ttc.studies.profiles import PROFILES, SETTINGS
+from ttc.studies.reasons import REASONS
+from ttc.studies.study import ALL, FIVE, THREE
+
+TABLES = ("cifar10c-wrn28-10", "cifar100c-wrn28-10", "imagenetc-resnet50", "cifar10c-resnet50", "augmentations")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_is_whole(name: str) -> None:
+    found = study_named(name)
+    assert found.name == name
+    assert found.title
+    assert found.about
+    entries = [entry.name for entry in found.entries]
+    assert len(set(entries)) == len(entries)
+    for entry in found.entries:
+        complete(Spec.read(entry.method))
+    for claim in found.claims:
+        assert {claim.better, claim.worse} <= set(entries)
+    assert set(found.scale) == set(PROFILES)
+    assert found.setting in SETTINGS
+    assert found.baseline in entries or not entries
+    assert set(found.labels) <= set(entries)
+    assert all(set(scale.corruptions) <= set(CORRUPTIONS) for scale in found.scale.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_of_the_paper_that_a_study_names_exists(name: str) -> None:
+    found = study_named(name)
+    for entry in found.entries:
+        if entry.paper:
+            assert entry.paper in paper.tables()[found.table]
+
+
+def test_all_rows_of_the_papers_tables_are_run() -> None:
+    for name in NAMES:
+        found = study_named(name)
+        if found.table and found.table != "batch-size":
+            assert {entry.paper for entry in found.entries} >= set(paper.tables()[found.table])
+
+
+def test_all_sixteen_combinations_are_run() -> None:
+    combinations = {entry.method for entry in COMPONENTS.entries if "flip" not in entry.method}
+    assert len(combinations) == 16
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_papers_averages_are_those_of_its_rows(table: str) -> None:
+    for row, numbers in paper.tables()[table].items():
+        own = [numbers[corruption] for corruption in CORRUPTIONS]
+        assert sum(own) / 15 == pytest.approx(numbers["average"], abs=0.11), row
+
+
+def test_the_paper_is_read_by_name() -> None:
+    assert paper.value("cifar10c-wrn28-10", "TENT", "fog") == 86.2
+    assert paper.value("batch-size", "TENT, CIFAR-10-C, batch size 2", "CIFAR-10-C") == 17.1
+    assert paper.value("collapse", "TENT (batch size = 20)", "ImageNet-C") == 39.5
+    assert paper.average("components", "TENT", FIVE) is None
+    with pytest.raises(TTCError, match="the paper has no table 'other'"):
+        paper.value("other", "TENT", "fog")
+
+
+def test_reasons_are_about_rows_that_exist() -> None:
+    for table, row in REASONS:
+        assert row in paper.tables()[table]
+
+
+def test_smaller_profiles_share_cells() -> None:
+    assert set(THREE) < set(FIVE) < set(ALL) == set(CORRUPTIONS)
+
+
+def test_an_unknown_study_is_refused() -> None:
+    with pytest.raises(
+        TTCError, match=r"there is no study 'componets' \(did you mean 'components'\?\); choose cifar10c"
+    ):
+        study_named("componets")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pictures_can_write_every_name(name: str) -> None:
+    font = ImageFont.load_default(20)
+    unknown = bytes(font.getmask("\u0fff"))
+    for entry in study_named(name).entries:
+        for character in entry.name.translate(PLAIN):
+            assert character == " " or bytes(font.getmask(character)) != unknown, entry.name

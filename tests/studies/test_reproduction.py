@@ -1,0 +1,97 @@
+"""How numbers are held against the paper, on values made to order."""
+
+import numpy as np
+import pytest
+
+from tests.studies.conftest import measured
+from ttc.studies import study_named
+from ttc.studies.measured import published
+from ttc.studies.reproduction import accuracy_table, claim, findings, headline
+from ttc.studies.study import Entry, Greater, Scale, Study, scales
+
+STUDY = Study(
+    name="small",
+    title="t",
+    about="a",
+    setting="cifar10c",
+    entries=(
+        Entry("SOURCE", "source", paper="SOURCE"),
+        Entry("ETA", "eta", paper="ETA"),
+        Entry("TTC", "ttc", paper="TTC"),
+    ),
+    scale=scales(Scale(10)),
+    table="cifar10c-wrn28-10",
+)
+
+
+def test_the_average_is_over_corruptions_and_its_error_over_images() -> None:
+    found = measured(STUDY, {"SOURCE": {"fog": 0.5, "snow": 1.0}}, images=100)
+    shares = (np.arange(100) < 50).astype(float) / 2 + 0.5
+    assert found.accuracy("SOURCE") == pytest.approx(75)
+    assert found.accuracy("SOURCE", "fog") == pytest.approx(50)
+    assert found.error("SOURCE") == pytest.approx(100 * np.std(shares) / 10)
+    assert found.error("SOURCE", "fog") == pytest.approx(5.0)
+
+
+def test_a_missing_cell_leaves_no_number() -> None:
+    found = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": 0.6, "snow": 0.7}})
+    assert found.accuracy("ETA") is None
+    assert found.gain("TTC", "ETA") is None
+    assert claim(found, Greater("c", "TTC", "ETA")).verdict == "undecided"
+    assert accuracy_table(found).rows["ETA"]["fog"].ours is None
+
+
+@pytest.mark.parametrize(
+    ("better", "by", "verdict"),
+    [(0.9, 0, "holds"), (0.9, 60, "does not hold"), (0.5, 0, "undecided"), (0.2, 0, "does not hold")],
+)
+def test_claims_are_judged_by_their_interval(better: float, by: float, verdict: str) -> None:
+    found = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": better}})
+    judged = claim(found, Greater("TTC is better.", "TTC", "SOURCE", by))
+    assert judged.verdict == verdict
+    assert judged.evidence.startswith("TTC − SOURCE: ")
+
+
+def test_on_the_papers_own_set_up_levels_are_compared() -> None:
+    found = measured(
+        STUDY, {"SOURCE": {"fog": 0.74}, "ETA": {"fog": 0.92}, "TTC": {"fog": 0.87}}, 10_000, comparable=True
+    )
+    rows = accuracy_table(found).rows
+    assert rows["SOURCE"]["fog"].odd == ""  # the paper's 74.0
+    assert rows["ETA"]["fog"].odd.startswith("paper 84.8, here 92.0; the paper's ETA answers almost as NORM does")
+    assert rows["TTC"]["fog"].difference == pytest.approx(0.0)
+
+
+def test_elsewhere_only_the_direction_is_compared() -> None:
+    found = measured(STUDY, {"SOURCE": {"fog": 0.3}, "ETA": {"fog": 0.2}, "TTC": {"fog": 0.35}})
+    rows = accuracy_table(found).rows
+    assert rows["TTC"]["fog"].odd == ""
+    assert rows["ETA"]["fog"].odd.startswith("paper +10.8 over SOURCE, here -10.0; ")
+    assert "ours goes the other way" in accuracy_table(found).notes[0]
+
+
+def test_the_paper_is_averaged_over_the_same_corruptions() -> None:
+    found = measured(STUDY, {"TTC": {"fog": 0.5, "snow": 0.5}})
+    entry = STUDY.entries[2]
+    assert published(found, entry) == pytest.approx((87.0 + 84.3) / 2)
+    assert published(found, entry, "fog") == 87.0
+    assert published(found, Entry("x", "tent")) is None
+
+
+def test_the_headline_names_the_winner_and_how_sure_it_is() -> None:
+    sure = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": 0.9}})
+    assert headline(sure).startswith("TTC is best with 90.0 %, ahead of SOURCE by +40.0 points (")
+    assert headline(sure).endswith(": significant at 95 %.")
+    even = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": 0.5}})
+    assert headline(even) == "SOURCE and TTC share the first place with 50.0 %."
+    close = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": 0.5025}})
+    assert headline(close).endswith(": not significant at 95 %.")
+    assert headline(measured(STUDY, {"TTC": {"fog": 0.9}})) == ""
+
+
+def test_known_reasons_are_always_told() -> None:
+    notes = findings(measured(STUDY, {"TTC": {"fog": 0.9}})).notes
+    assert any(note.startswith("ETA: the paper's ETA answers almost as NORM does") for note in notes)
+    for name, start in (("cifar10c", "T3A: "), ("cifar100c", "SOURCE: 8.8 % is several times below")):
+        found = findings(measured(study_named(name), {"SOURCE": {"fog": 0.5}}))
+        assert any(note.startswith(start) for note in found.notes)
