@@ -1,4 +1,4 @@
-"""On the embedded model and images: small batches and hard streams, with their numbers printed (``make test-slow -s``)."""
+"""On the embedded model and images: small batches and hard streams; ``pytest -m slow -s`` prints the numbers."""
 
 from collections.abc import Callable
 from functools import cache
