@@ -1,6 +1,6 @@
 """A small trained classifier and a shifted stream, on which selectors accept some samples and reject some."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -77,3 +77,9 @@ def stream() -> list[Tensor]:
     images, _ = labelled_images(5 * 24, 1.2, seed=2)
     shifted = images * torch.tensor([0.5, 0.8, 1.0]).view(1, 3, 1, 1) + 0.1
     return list(shifted.split(24))
+
+
+@pytest.fixture(scope="session")
+def labelled() -> Callable[[int, float, int], tuple[Tensor, Tensor]]:
+    """Makes labelled images: how many, how noisy, from which seed."""
+    return labelled_images

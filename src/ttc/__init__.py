@@ -14,23 +14,28 @@ from typing import TYPE_CHECKING
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
-    from ttc import bench, clustering, core, methods, models
+    from ttc import bench, clustering, core, deploy, methods, models
     from ttc.core import Adapter, Classifier, Inspection, Prediction, inspect
-    from ttc.methods import METHODS, adapt
+    from ttc.deploy import Guard, Stream
+    from ttc.methods import METHODS, adapt, load_adaptation
 
 __version__ = "0.1.0.dev0"
 __all__ = [
     "METHODS",
     "Adapter",
     "Classifier",
+    "Guard",
     "Inspection",
     "Prediction",
+    "Stream",
     "TTCError",
     "adapt",
     "bench",
     "clustering",
     "core",
+    "deploy",
     "inspect",
+    "load_adaptation",
     "methods",
     "models",
 ]
@@ -38,13 +43,16 @@ __all__ = [
 _HOMES = {
     "METHODS": "ttc.methods",
     "adapt": "ttc.methods",
+    "load_adaptation": "ttc.methods",
     "Adapter": "ttc.core",
     "Classifier": "ttc.core",
     "Inspection": "ttc.core",
     "Prediction": "ttc.core",
     "inspect": "ttc.core",
+    "Guard": "ttc.deploy",
+    "Stream": "ttc.deploy",
 }
-_ROOMS = {"bench", "clustering", "core", "corruptions", "data", "methods", "models"}
+_ROOMS = {"bench", "clustering", "core", "corruptions", "data", "deploy", "methods", "models"}
 
 
 def __getattr__(name: str) -> object:

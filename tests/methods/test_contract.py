@@ -2,8 +2,11 @@
 
 import copy
 import pickle
+import re
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -221,3 +224,75 @@ def test_the_callers_gradients_do_not_leak(name: str, model: nn.Module, stream: 
     ttc.adapt(model, name)(images)
     assert images.grad is None
     assert all(parameter.grad is None or not parameter.grad.isnan().any() for parameter in model.parameters())
+
+
+def values(adapter: Adapter) -> dict[str, Any]:
+    """What an adapter holds, but for the numbers torch gives to hooks, which differ between equal adapters."""
+    return {path: value for path, value in held(adapter) if "_forward_pre_hooks" not in path}
+
+
+def test_saved_and_loaded_is_as_if_never_stopped(
+    name: str, model: nn.Module, stream: list[Tensor], tmp_path: Path
+) -> None:
+    adapter = ttc.adapt(model, name)
+    answers(adapter, stream[:3])  # in the middle of a gathered step
+    adapter.save(tmp_path / "adapted.safetensors")
+    loaded = ttc.load_adaptation(model, tmp_path / "adapted.safetensors")
+    assert differences(values(adapter), values(loaded)) == []
+    assert same(answers(adapter, stream[3:] + stream * 2), answers(loaded, stream[3:] + stream * 2))
+    assert differences(values(adapter), values(loaded)) == []
+    loaded.reset()
+    assert differences(values(ttc.adapt(model, name)), values(loaded)) == []
+
+
+def test_a_kept_state_takes_everything_back(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, name)
+    answers(adapter, stream[:3])
+    before, state = dict(held(adapter)), adapter.state()
+    expected = answers(adapter, stream)
+    for _ in range(2):  # what was kept must not change when the adapter goes on from it
+        adapter.load_state(state)
+        assert differences(before, dict(held(adapter))) == []
+        assert same(answers(adapter, stream), expected)
+
+
+def test_predicting_leaves_no_trace(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter, other = ttc.adapt(model, name), ttc.adapt(model, name)
+    answers(adapter, stream[:3]), answers(other, stream[:3])
+    before = dict(held(adapter))
+    found = adapter.predict(stream[3])
+    assert differences(before, dict(held(adapter))) == []
+    assert torch.equal(adapter.predict(stream[3]), found)
+    assert found.isfinite().all()
+    assert not found.requires_grad
+    assert same(answers(adapter, stream[3:]), answers(other, stream[3:]))
+    if name not in {"norm-ema", "t3a", "t3a-paper", "tipi"}:  # these answer with what they just learned
+        assert torch.equal(found, answers(ttc.adapt(model, name), stream[:4])[-1])
+    for bad in (torch.full_like(stream[0], 3e38), stream[0][0], stream[0].double()):
+        with pytest.raises(ttc.TTCError):
+            adapter.predict(bad)
+
+
+def test_everything_held_moves_to_a_device(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, name)
+    answers(adapter, stream[:3])
+    expected = answers(copy.deepcopy(adapter).to("cpu"), stream[3:])
+    assert same(answers(copy.deepcopy(adapter), stream[3:]), expected)
+    assert adapter.to("meta") is adapter  # a device that every machine has
+    # The start is copied from on reset. Where a real device keeps the model's parameters and so the optimizer's, the
+    # meta device gives the model new ones, so these two cannot be followed here.
+    stays = re.compile(r"\.start\.tensors|\.updater\.(parameters|optimizer)")
+    tensors = [(path, value[0]) for path, value in held(adapter) if isinstance(value, tuple) and value]
+    assert [path for path, tensor in tensors if tensor.device.type != "meta" and not stays.search(path)] == []
+
+
+def test_calls_from_many_threads_take_turns(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter, alone = ttc.adapt(model, name), ttc.adapt(model, name)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: adapter(stream[0]), range(24)))
+    expected = answers(alone, [stream[0]] * 24)  # equal calls: whatever their order, the answers are these
+    unmatched = list(expected)
+    for answer in found:
+        index = next(i for i, other in enumerate(unmatched) if torch.equal(answer, other))
+        unmatched.pop(index)
+    assert differences(values(adapter), values(alone)) == []

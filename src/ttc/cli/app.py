@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import corrupt, data, demo, doctor, inspect, methods, report, reproduce, results, run, train
+from ttc.cli import adapt, corrupt, data, demo, doctor, inspect, methods, report, reproduce, results, run, train
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(methods.methods)
 app.command()(inspect.inspect)
+app.command()(adapt.adapt)
 app.add_typer(data.app, name="data")
 app.command()(doctor.doctor)
 app.command()(corrupt.corrupt)

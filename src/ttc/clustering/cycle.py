@@ -1,5 +1,6 @@
 """Entropy-based test-time adaptation as clustering: assign labels to a batch, then update the model with them."""
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -32,6 +33,8 @@ class ClusteringAdapter(Adapter):
     ``partial(Updater, accumulate=2)``. An ``observer`` is shown each :class:`Step`.
     """
 
+    holds = ("model", "updater", "select", "views")
+
     def __init__(
         self,
         model: Classifier,
@@ -48,11 +51,13 @@ class ClusteringAdapter(Adapter):
         update: Callable[[Iterable[Parameter], OptimizerFactory], Updater] = Updater,
     ) -> None:
         super().__init__(model)
-        self.views, self.fuse, self.together, self.answer = tuple(views), fuse, together, answer
+        self.views = tuple(copy.deepcopy(view) for view in views)  # random views count their steps
+        self.fuse, self.together, self.answer = fuse, together, answer
         self.losses, self.unselected, self.reduce = tuple(losses), tuple(unselected), reduce
         self.select = Everything() if select is None else select
         self.updater = update(model.parameters(), optimizer)
         self.observer: Callable[[Step], None] | None = None
+        self._random_views(advance=False)
 
     def adapt(self, x: Tensor) -> Tensor:
         """One cycle: the A-step labels the batch, the U-step learns from the labels."""
@@ -61,10 +66,16 @@ class ClusteringAdapter(Adapter):
         loss = self._loss(assignment, weights) if bool(weights.any()) else None
         if loss is not None:
             self.updater(loss, len(x))
+        else:
+            self.updater.pass_over(len(x))
         self._random_views(advance=True)
         if self.observer is not None:
             self.observer(Step(assignment, weights, loss))
-        return self.answer([view.logits for view in assignment.views]) if self.answer else assignment.logits
+        return self._answer(assignment)
+
+    def answer_only(self, x: Tensor) -> Tensor:
+        """The A-step alone."""
+        return self._answer(assign(self.model, x, self.views, self.fuse, together=self.together))
 
     def reset(self) -> None:
         """Put the model, the optimizer, the gathered gradients, the selector and the views back to their start."""
@@ -72,6 +83,9 @@ class ClusteringAdapter(Adapter):
         self.updater.reset()
         self.select.reset()
         self._random_views(advance=False)
+
+    def _answer(self, assignment: Assignment) -> Tensor:
+        return self.answer([view.logits for view in assignment.views]) if self.answer else assignment.logits
 
     def _random_views(self, *, advance: bool) -> None:
         for view in self.views:

@@ -1,7 +1,7 @@
 """S(x): which samples take part in the U-step, as weights; zero leaves a sample out."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -11,7 +11,10 @@ from ttc.errors import TTCError
 
 
 class Selector(Protocol):
-    """Maps an assignment to weights (N,), detached and not negative; ``reset`` forgets what it remembers."""
+    """Maps an assignment to weights (N,), detached and not negative; ``reset`` forgets what it remembers.
+
+    One that remembers names those attributes in ``holds``, as an adapter does.
+    """
 
     def __call__(self, assignment: Assignment) -> Tensor: ...
 
@@ -36,10 +39,16 @@ class BelowMeanEntropy:
 
     Paper: TTC, Sec. "Sample Selection". Where rounding leaves no sample at or below the mean (equal entropies), all are
     kept. ``on="plain"`` reads the entropy of the first view instead of the fused one.
+
+    For small batches, whose mean says little, a positive ``image_weight`` w compares with a moving mean over the stream
+    instead, in which a batch of N weighs 1 - (1-w)^N; then no sample may be selected.
     """
 
+    holds: ClassVar[tuple[str, ...]] = ("recent",)
     on: str = "fused"
     inclusive: bool = True
+    image_weight: float = 0.0
+    recent: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.on not in {"fused", "plain"}:
@@ -48,11 +57,17 @@ class BelowMeanEntropy:
     def __call__(self, assignment: Assignment) -> Tensor:
         value = assignment.entropy if self.on == "fused" else softmax_entropy(assignment.views[0].logits)
         value = value.detach()
-        chosen = value <= value.mean() if self.inclusive else value < value.mean()
-        return (chosen | ~chosen.any()).to(value)
+        mean = value.mean()
+        if self.image_weight:
+            amount = 1 - (1 - self.image_weight) ** len(value)
+            self.recent = mean = mean if self.recent is None else torch.lerp(self.recent, mean, amount)
+        chosen = value <= mean if self.inclusive else value < mean
+        everyone = not self.image_weight and not bool(chosen.any())
+        return torch.ones_like(value) if everyone else chosen.to(value)
 
     def reset(self) -> None:
-        """Nothing to forget."""
+        """Forget the moving mean."""
+        self.recent = None
 
 
 @dataclass
@@ -63,6 +78,7 @@ class ReliableAndDiverse:
     before the batch, of the mean probability of selected samples. Weight: exp(E0 - H).
     """
 
+    holds: ClassVar[tuple[str, ...]] = ("mean_probability",)
     entropy_margin: float
     redundancy_margin: float
     momentum: float = 0.9

@@ -1,5 +1,6 @@
 """The U-step: the mean loss of the selected samples, and the gradient steps it leads to."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -59,6 +60,8 @@ class Updater:
     across calls; :meth:`flush` steps with what there is.
     """
 
+    holds = ("optimizer", "gathered", "gathered_batches", "gathered_samples", "batches", "nominal", "dropped")
+
     def __init__(
         self,
         parameters: Iterable[Parameter],
@@ -93,12 +96,18 @@ class Updater:
         self.learning_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.gathered: list[Tensor | None] = [None] * len(self.parameters)
         self.gathered_batches = self.gathered_samples = 0
+        self.dropped = 0  # batches whose gradient was not finite
         self.batches = self.counter_start - 1  # the paper's counter
         self.nominal: int | None = None  # size of the first batch, which Q is derived from
 
     def __call__(self, loss: Tensor, batch_size: int) -> bool:
         """Gather the gradients of ``loss``; whether a step was taken."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        if not _finite(gradients):
+            self.dropped += 1
+            warnings.warn("the gradient of a batch is not finite: nothing was learned from that batch", stacklevel=2)
+            self.pass_over(batch_size)
+            return False
         self.gathered = [_sum(old, new) for old, new in zip(self.gathered, gradients, strict=True)]
         self.gathered_batches += 1
         self.gathered_samples += batch_size
@@ -109,9 +118,22 @@ class Updater:
         self.flush()
         return True
 
+    def pass_over(self, batch_size: int) -> None:
+        """Count a batch that had nothing to learn from: when counting samples, it brings the next step closer."""
+        if self.accumulate is None and self.count == "samples":
+            self.gathered_samples += batch_size
+            if self._due():
+                self.flush()
+
+    def gather_samples(self, samples: int) -> None:
+        """From now on step once ``samples`` samples came, with the mean gradient: one step size at any batch size."""
+        self.accumulate, self.samples_per_step, self.count, self.reduction = None, samples, "samples", "mean"
+        self.reset()
+
     def flush(self) -> None:
         """Take a step with the gradients gathered so far, if any."""
         if not self.gathered_batches:
+            self.gathered_samples = 0
             return
         for parameter, gradient in zip(self.parameters, self.gathered, strict=True):
             scale = 1 / self.gathered_batches if self.reduction == "mean" else 1
@@ -131,6 +153,11 @@ class Updater:
         assert self.nominal is not None
         every = self.accumulate or batches_for(self.samples_per_step, self.nominal)
         return self.batches % every == 0
+
+
+def _finite(gradients: Iterable[Tensor | None]) -> bool:
+    norms = torch._foreach_norm([gradient for gradient in gradients if gradient is not None])
+    return bool(torch.stack(norms).isfinite().all()) if norms else True
 
 
 def _sum(old: Tensor | None, new: Tensor | None) -> Tensor | None:

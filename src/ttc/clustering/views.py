@@ -7,6 +7,7 @@ replay after a reset, and copy and pickle like any value.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -47,6 +48,7 @@ class RandomView:
     The cycle advances the step after each batch that it took, so a refused batch leaves no trace.
     """
 
+    holds: ClassVar[tuple[str, ...]] = ("step",)
     seed: int = field(default=0, kw_only=True)
     step: int = field(default=0, init=False)
 

@@ -4,6 +4,8 @@ from ttc.core.adapter import Adapter, finite
 from ttc.core.classifier import Classifier, Prediction, find_head
 from ttc.core.inspection import Inspection, inspect
 from ttc.core.preparation import frozen, norm_tunable
+from ttc.core.saving import Recipe, SavedAdaptation
+from ttc.core.saving import read as read_adaptation
 from ttc.core.snapshot import Snapshot
 
 __all__ = [
@@ -11,10 +13,13 @@ __all__ = [
     "Classifier",
     "Inspection",
     "Prediction",
+    "Recipe",
+    "SavedAdaptation",
     "Snapshot",
     "find_head",
     "finite",
     "frozen",
     "inspect",
     "norm_tunable",
+    "read_adaptation",
 ]

@@ -1,15 +1,19 @@
 """The contract of every method: an object that answers a stream of batches, adapting as it goes."""
 
+import threading
 import warnings
 from abc import ABC, abstractmethod
-from typing import final
+from pathlib import Path
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
+from ttc.core import saving
 from ttc.core.classifier import Classifier
-from ttc.core.normalization import BatchNorm
+from ttc.core.normalization import BatchNorm, following, still
 from ttc.core.snapshot import Snapshot
+from ttc.core.state import State, restored, state_of
 from ttc.errors import TTCError
 
 
@@ -18,36 +22,112 @@ class Adapter(ABC):
 
     ``logits = adapter(images)``: images (N, C, H, W) in, detached finite logits (N, K) out, the same inside
     ``torch.no_grad()`` and ``torch.inference_mode()``. A batch that is refused (:class:`ttc.TTCError`) changes nothing.
-    An author writes :meth:`adapt`, and extends :meth:`reset` when there is more state than the model's.
+    Calls from several threads take turns, so each sees whole steps.
+
+    An author writes :meth:`adapt`, and where there is more state than the model's, names the attributes in ``holds``
+    (which brings copies, saving and moving to a device) and extends :meth:`reset`.
     """
+
+    holds: ClassVar[tuple[str, ...]] = ("model",)
+    recipe: saving.Recipe | None = None  # what ttc.adapt was asked for
 
     def __init__(self, model: Classifier) -> None:
         self.model = model
-        self._start = Snapshot(model)
+        self.start = Snapshot(model)
+        self.lock = threading.RLock()
         self._accepted: set[torch.Size] = set()  # image shapes the model is known to take: a cache, not a state
 
     @final
     def __call__(self, x: Tensor) -> Tensor:
         """The logits (N, K) for a batch, adapting to it."""
-        with torch.inference_mode(False):
-            x = self._checked(x)
-            with torch.enable_grad():
-                answer = self.adapt(x)
+        with self.lock, torch.inference_mode(False):
+            x = self.checked(x)
+            before = Snapshot(self.model) if following(self.model) else None
+            try:
+                with torch.enable_grad():
+                    answer = self.adapt(x)
+            except BaseException:
+                if before is not None:
+                    before.restore(self.model)
+                raise
         return answer.detach()
+
+    @final
+    def predict(self, x: Tensor) -> Tensor:
+        """The logits (N, K) for a batch, learning nothing from it."""
+        with self.lock, torch.inference_mode(False), torch.no_grad(), still(self.model):
+            return self.answer_only(self.checked(x)).detach()
 
     @abstractmethod
     def adapt(self, x: Tensor) -> Tensor:
         """The answer for a checked batch, with gradients enabled: the one method an author writes."""
 
+    def answer_only(self, x: Tensor) -> Tensor:
+        """The answer for a checked batch that leaves no trace; written by methods that know a cheaper way than this."""
+        before = self.state()
+        try:
+            with torch.enable_grad():
+                return self.adapt(x)
+        finally:
+            self.load_state(before)
+
     def reset(self) -> None:
         """Put everything back to the start; extended by methods that hold more than the model."""
-        self._start.restore(self.model)
+        self.start.restore(self.model)
 
-    def _checked(self, x: Tensor) -> Tensor:
+    @final
+    def state(self) -> State:
+        """A copy of everything that changes: parameters, statistics, moments, gathered gradients, counters."""
+        with self.lock, torch.inference_mode(False):
+            return state_of(self)
+
+    @final
+    def load_state(self, state: State) -> None:
+        """Put back what :meth:`state` copied."""
+        with self.lock, torch.inference_mode(False):
+            restored(self, state, self.device)
+
+    @final
+    def save(self, path: str | Path) -> None:
+        """Write what changed to a small file, from which :func:`ttc.load_adaptation` goes on as if never stopped."""
+        with self.lock:
+            saving.save(self, Path(path))
+
+    @final
+    def load(self, path: str | Path) -> None:
+        """Go on from a file that an adapter of the same model, method and options saved; refused for any other."""
+        with self.lock:
+            saving.restore(self, saving.read(Path(path)))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @final
+    def to(self, device: torch.device | str) -> "Adapter":
+        """Move the model and everything held to ``device``; returns itself."""
+        with self.lock, torch.inference_mode(False):
+            state = self.state()
+            self.model.to(device)
+            self.load_state(state)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.lock = threading.RLock()
+
+    def checked(self, x: Tensor) -> Tensor:
+        """``x`` as a method may take it, or a refusal that says what is wrong with it."""
         if not isinstance(x, Tensor):
             raise TTCError(f"expected a tensor of images (N, C, H, W), got {type(x).__name__}")
         if not x.is_floating_point():
             raise TTCError(f"expected float images, got {x.dtype}; for pixels in 0..255 give images.float() / 255")
+        if x.layout is not torch.strided:
+            raise TTCError(f"expected an ordinary tensor of images, got layout {x.layout}; give images.to_dense()")
         if x.ndim < 2 or x.numel() == 0:
             raise TTCError(f"expected a batch of at least one image (N, C, H, W), got shape {tuple(x.shape)}")
         weight = next(self.model.parameters())
@@ -66,7 +146,7 @@ class Adapter(ABC):
         if len(x) == 1 and any(isinstance(module, BatchNorm) for module in self.model.modules()):
             warnings.warn(
                 "a batch of one image is normalized by its own statistics alone, which ruins most networks; "
-                "use larger batches, or 'norm-blend', 'norm-ema', 'tipi', 't3a' or 'source'",
+                "use larger batches, or make the method fit with small_batches=True",
                 stacklevel=3,
             )
         return x

@@ -67,11 +67,9 @@ def inspect(model: nn.Module, *, head: str | None = None, batch_size: int | None
     if batch_norms and any(layer.running_mean is None for layer in batch_norms):
         warnings.append("a BatchNorm stores no source statistics: 'norm-blend', 'norm-ema' and 'tipi' do not apply")
     if batch_norms and batch_size == 1:
-        warnings.append(
-            "batch of one: batch statistics of one image ruin most networks: use 'norm-blend', 'tipi' or 't3a'"
-        )
+        warnings.append("batch of one: batch statistics of one image ruin most networks: adapt with small_batches=True")
     elif batch_norms and batch_size is not None and batch_size < 16:
-        warnings.append(f"small batch ({batch_size}): batch statistics are noisy: compare with 'norm-blend' and 'tipi'")
+        warnings.append(f"small batch ({batch_size}): batch statistics are noisy: adapt with small_batches=True")
     return Inspection(
         head=classifier.head_name if classifier else None,
         num_classes=classifier.num_classes if classifier else None,

@@ -1,4 +1,4 @@
-"""Batch normalization with named statistics: source, batch, blend, track, robust.
+"""Batch normalization with named statistics: source, batch, blend, track, robust, average.
 
 Each layer takes over weight, bias, eps and the source statistics of a ``BatchNorm``; ``train()`` and ``eval()`` make no
 difference to it. With one value a channel (N·H·W = 1) a batch has no variance: the layer then keeps to the statistics
@@ -6,7 +6,7 @@ it holds, with a warning.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -16,14 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.errors import TTCError
 
-Statistics = Callable[[_BatchNorm], nn.Module]
-"""Makes the layer that takes a BatchNorm's place."""
-
-
-def source_statistics(layer: _BatchNorm) -> nn.Module:
-    """The layer itself: in evaluation mode it normalizes with the stored source mean and variance."""
-    return layer
-
 
 class NamedNorm(nn.Module):
     """What the replaced layers share: the affine map and the source mean and variance, each (C,)."""
@@ -31,13 +23,14 @@ class NamedNorm(nn.Module):
     mean: Tensor | None
     variance: Tensor | None
 
-    def __init__(self, layer: _BatchNorm) -> None:
+    def __init__(self, layer: "_BatchNorm | NamedNorm") -> None:
         super().__init__()
-        self.num_features, self.eps = layer.num_features, layer.eps
+        self.num_features: int = layer.num_features
+        self.eps: float = layer.eps
         self.weight: nn.Parameter | None = layer.weight
         self.bias: nn.Parameter | None = layer.bias
-        self.register_buffer("mean", layer.running_mean)
-        self.register_buffer("variance", layer.running_var)
+        self.register_buffer("mean", layer.mean if isinstance(layer, NamedNorm) else layer.running_mean)
+        self.register_buffer("variance", layer.variance if isinstance(layer, NamedNorm) else layer.running_var)
 
     def held(self, x: Tensor) -> Tensor:
         """``x`` normalized with the statistics the layer holds, as constants."""
@@ -146,6 +139,45 @@ class RobustNorm(NamedNorm):
         return _normalized(self, x, mean, variance)
 
 
+class AverageNorm(NamedNorm):
+    """BN-AVERAGE(w): an average over the images of the stream, each new one with weight w; normalizes with it.
+
+    .. math:: s \\leftarrow (1-a)\\,s + a\\,\\text{batch}, \\quad a = 1 - (1-w)^N
+
+    A batch of N counts as N images one by one, so answers hardly depend on N. The variance is the mixture's, to which
+    the distance of the means adds a(1-a)(μ_s - μ_t)²: images taken singly differ in their means. Starts from the
+    source's statistics, follows unless ``following`` is off, and gives no gradient through the statistics.
+    """
+
+    def __init__(self, layer: "_BatchNorm | NamedNorm", *, weight: float = 0.01) -> None:
+        super().__init__(layer)
+        _require_source(self)
+        if not 0 <= weight <= 1:
+            raise TTCError(f"the weight of an image in the average lies in [0, 1], got {weight}")
+        self.image_weight, self.following = weight, True
+        for name in ("mean", "variance"):  # own copies, precise enough for small weights
+            held = getattr(self, name)
+            setattr(self, name, held.to(torch.promote_types(held.dtype, torch.float32), copy=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.mean is not None
+        assert self.variance is not None
+        if self.following:
+            self._follow(x.detach())
+        return _normalized(self, x, self.mean, self.variance) if x.dtype != self.mean.dtype else self.held(x)
+
+    @torch.no_grad()
+    def _follow(self, x: Tensor) -> None:
+        assert self.mean is not None
+        assert self.variance is not None
+        amount = 1 - (1 - self.image_weight) ** len(x)
+        mean, variance = _moments(x, unbiased=False)
+        apart = mean - self.mean
+        # New tensors, not written in place: the backward pass of another view may still need the old ones.
+        self.variance = self.variance.lerp(variance, amount).addcmul_(apart, apart, value=amount * (1 - amount))
+        self.mean = self.mean.add(apart, alpha=amount)
+
+
 @contextmanager
 def tracking(model: nn.Module, *, branch: int = 0) -> Iterator[None]:
     """Let the tracking layers of ``model`` follow the batches on one branch of their statistics."""
@@ -163,26 +195,22 @@ def tracking(model: nn.Module, *, branch: int = 0) -> Iterator[None]:
                 layer.branch = 0
 
 
-def with_statistics(network: nn.Module, statistics: Statistics) -> None:
-    """Replace every BatchNorm of a private network by the layer that ``statistics`` makes of it, in place."""
-    if statistics is source_statistics:
-        return
-    for name, layer in list(network.named_modules()):
-        if isinstance(layer, _BatchNorm):
-            parent_name, _, own = name.rpartition(".")
-            setattr(network.get_submodule(parent_name), own, _replacement(name, layer, statistics))
+def following(model: nn.Module) -> bool:
+    """Whether a forward pass may change statistics that the model remembers."""
+    return any(isinstance(module, TrackNorm | RobustNorm | AverageNorm) for module in model.modules())
 
 
-def _replacement(name: str, layer: _BatchNorm, statistics: Statistics) -> nn.Module:
-    own_forward = type(layer).forward not in {_BatchNorm.forward, nn.SyncBatchNorm.forward}
-    following = list(layer.children())
-    if own_forward and not following:
-        raise TTCError(
-            f"the layer '{name}' ({type(layer).__name__}) is a BatchNorm with a forward of its own, which a change of "
-            "statistics would lose; use a plain BatchNorm there"
-        )
-    # Norm-and-activation layers (timm's BatchNormAct2d) hold what comes after the normalization as children.
-    return nn.Sequential(statistics(layer), *following).eval() if following else statistics(layer).eval()
+@contextmanager
+def still(model: nn.Module) -> Iterator[None]:
+    """Let no average of ``model`` follow what it is shown."""
+    layers = [module for module in model.modules() if isinstance(module, AverageNorm) and module.following]
+    for layer in layers:
+        layer.following = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.following = True
 
 
 def _require_source(layer: NamedNorm) -> None:

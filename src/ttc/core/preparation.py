@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.core.classifier import Classifier
-from ttc.core.normalization import BatchNorm, NamedNorm, Statistics, source_statistics, with_statistics
+from ttc.core.normalization import BatchNorm, NamedNorm
+from ttc.core.replacement import Statistics, source_statistics, with_statistics
 from ttc.errors import TTCError
 
 NORM_TYPES: tuple[type[nn.Module], ...] = (

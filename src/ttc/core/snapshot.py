@@ -16,15 +16,16 @@ class Snapshot:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.tensors = {name: tensor.detach().clone() for name, tensor in _changeable(model).items()}
+        self.tensors = {name: tensor.detach().clone() for name, tensor in changeable(model).items()}
 
     @torch.no_grad()
     def restore(self, model: nn.Module) -> None:
         """Write the kept values back into ``model``, in place, so that optimizers keep their parameters."""
-        for name, tensor in _changeable(model).items():
+        for name, tensor in changeable(model).items():
             tensor.copy_(self.tensors[name])
 
 
-def _changeable(model: nn.Module) -> dict[str, Tensor]:
+def changeable(model: nn.Module) -> dict[str, Tensor]:
+    """The trainable parameters and the buffers of a model, by name."""
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     return {**trainable, **dict(model.named_buffers())}

@@ -5,15 +5,17 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from itertools import compress, product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from ttc.core import Adapter, Classifier
+from ttc.core import Adapter, Classifier, Recipe, read_adaptation
 from ttc.errors import TTCError
 from ttc.methods.compositions import eta, tent, ttc
 from ttc.methods.flip import with_flip
+from ttc.methods.small_batches import for_small_batches
 from ttc.methods.statistics import norm, norm_blend, norm_ema, source
 from ttc.methods.t3a import t3a
 from ttc.methods.tipi import tipi
@@ -79,12 +81,20 @@ METHODS: dict[str, Method] = {
 }
 
 
-def adapt(model: nn.Module, method: str = "ttc", *, head: str | None = None, **options: Any) -> Adapter:
+def adapt(
+    model: nn.Module,
+    method: str = "ttc",
+    *,
+    head: str | None = None,
+    small_batches: bool | str = False,
+    **options: Any,
+) -> Adapter:
     """An adapter for ``model``: call it with batches of images, it answers with logits and adapts as it goes.
 
     ``model`` is never touched: the adapter works on a private copy. ``head`` names the final layer when it cannot be
     told; ``options`` go to the method (``METHODS[method].options`` lists them), ``optimizer`` being a factory such as
-    ``partial(torch.optim.Adam, lr=1e-3)``.
+    ``partial(torch.optim.Adam, lr=1e-3)``. ``small_batches=True`` makes any method fit for small batches, down to
+    single images (:func:`ttc.methods.small_batches.for_small_batches`).
 
     >>> pool = nn.AdaptiveAvgPool2d(1)
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), pool, nn.Flatten(), nn.Linear(8, 5))
@@ -101,7 +111,25 @@ def adapt(model: nn.Module, method: str = "ttc", *, head: str | None = None, **o
                 f"'{method}' has no option '{option}'{_nearest(option, found.options)}; its options: {valid}"
             )
     with torch.inference_mode(False):
-        return found.build(Classifier(model, head), **options)
+        adapter = found.build(Classifier(model, head), **options)
+        if small_batches is not False:
+            adapter = for_small_batches(adapter, small_batches)
+            options["small_batches"] = small_batches
+    adapter.recipe = Recipe(method, options if head is None else {**options, "head": head})
+    return adapter
+
+
+def load_adaptation(model: nn.Module, path: str | Path, **options: Any) -> Adapter:
+    """The adapter that was saved to ``path``, around the same ``model``, ready to go on as if it had never stopped.
+
+    Method and options are in the file; those that a file cannot hold, such as an optimizer factory, are given again.
+    Refused (:class:`ttc.TTCError`) for another model, other options or a damaged file.
+    """
+    saved = read_adaptation(Path(path))
+    recipe = saved.recipe(options)
+    adapter = adapt(model, recipe.method, **recipe.options)
+    adapter.load(path)
+    return adapter
 
 
 def named(method: str) -> Method:

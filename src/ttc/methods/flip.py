@@ -13,6 +13,8 @@ from ttc.core import Adapter
 class FlipAnswer(Adapter):
     """Adapts as ``base`` does and answers with the mean of its logits for x and, before the update, its flip."""
 
+    holds = ("base",)
+
     def __init__(self, base: Adapter) -> None:
         super().__init__(base.model)
         self.base = base
@@ -22,6 +24,10 @@ class FlipAnswer(Adapter):
         with torch.no_grad():
             mirrored = self.model(horizontal_flip(x)).logits
         return mean_of_views([self.base.adapt(x), mirrored])
+
+    def answer_only(self, x: Tensor) -> Tensor:
+        """The mean of the two views' logits, from the base method as it stands."""
+        return mean_of_views([self.base.answer_only(x), self.base.answer_only(horizontal_flip(x))])
 
     def reset(self) -> None:
         """Put the base method back to its start."""

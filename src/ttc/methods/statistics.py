@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ttc.core import Adapter, Classifier, Snapshot, finite, frozen
+from ttc.core import Adapter, Classifier, finite, frozen
 from ttc.core.normalization import BatchNorm, BlendNorm, TrackNorm, tracking
 from ttc.errors import TTCError
 
@@ -18,6 +18,10 @@ class Predictor(Adapter):
         """The model's logits."""
         return finite(self.model(x).logits)
 
+    def answer_only(self, x: Tensor) -> Tensor:
+        """The model's logits: there is nothing to learn."""
+        return self.adapt(x)
+
 
 class FollowingPredictor(Adapter):
     """Lets the statistics follow a batch, then answers with the followed ones."""
@@ -25,14 +29,13 @@ class FollowingPredictor(Adapter):
     @torch.no_grad()
     def adapt(self, x: Tensor) -> Tensor:
         """The model's logits after its statistics took in the batch."""
-        before = Snapshot(self.model)
-        try:
-            with tracking(self.model):
-                finite(self.model(x).logits)
-            return finite(self.model(x).logits)
-        except TTCError:
-            before.restore(self.model)
-            raise
+        with tracking(self.model):
+            finite(self.model(x).logits)
+        return finite(self.model(x).logits)
+
+    def answer_only(self, x: Tensor) -> Tensor:
+        """The model's logits with the statistics it holds."""
+        return finite(self.model(x).logits)
 
 
 def source(model: Classifier) -> Predictor:

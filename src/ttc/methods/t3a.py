@@ -29,17 +29,14 @@ class T3A(Adapter):
     without supports gets the lowest finite score instead of zero.
     """
 
+    holds = ("model", "supports")
+
     def __init__(self, model: Classifier, filter_size: int | None) -> None:
         super().__init__(model)
         if filter_size is not None and filter_size < 1:
             raise TTCError(f"filter_size is a positive number of samples a class, or None for all, got {filter_size}")
         self.filter_size = filter_size
-        with torch.inference_mode(False), torch.no_grad():
-            rows = model.head_weight.detach().clone()
-            head = model.head_weight
-            bias = getattr(model.head, "bias", None)
-            self.initial = _supports(rows, F.linear(rows, head, bias))
-        self.supports = self.initial
+        self.supports = self._initial()
 
     @torch.no_grad()
     def adapt(self, x: Tensor) -> Tensor:
@@ -48,13 +45,28 @@ class T3A(Adapter):
         new = _supports(features, finite(logits))
         joined = Supports(*(torch.cat(pair) for pair in zip(self.supports, new, strict=True)))
         self.supports = self._pruned(joined)
-        prototypes, held = self._prototypes()
-        return (features @ prototypes.T).masked_fill(~held, torch.finfo(features.dtype).min)
+        return self._scores(features)
+
+    def answer_only(self, x: Tensor) -> Tensor:
+        """The scores (N, K) with the supports it holds."""
+        logits, features = self.model(x)
+        finite(logits)
+        return self._scores(features)
 
     def reset(self) -> None:
         """Back to the rows of the classifier as the only supports."""
         super().reset()
-        self.supports = self.initial
+        self.supports = self._initial()
+
+    @torch.no_grad()
+    def _initial(self) -> Supports:
+        with torch.inference_mode(False):
+            rows = self.model.head_weight.detach().clone()
+            return _supports(rows, F.linear(rows, self.model.head_weight, getattr(self.model.head, "bias", None)))
+
+    def _scores(self, features: Tensor) -> Tensor:
+        prototypes, held = self._prototypes()
+        return (features @ prototypes.T).masked_fill(~held, torch.finfo(features.dtype).min)
 
     def _pruned(self, supports: Supports) -> Supports:
         """The ``filter_size`` supports of lowest entropy of each class; of equal ones, those that came first."""

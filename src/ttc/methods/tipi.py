@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttc.clustering import OptimizerFactory, Updater, default_optimizer, in_input_units, softmax_entropy
-from ttc.core import Adapter, Classifier, Snapshot, finite, norm_tunable
+from ttc.core import Adapter, Classifier, finite, norm_tunable
 from ttc.core.normalization import TrackNorm, tracking
 from ttc.errors import TTCError
 
@@ -20,6 +20,8 @@ MAIN, ADVERSARIAL = 0, 1  # the two sets of statistics that share one scale and 
 
 class TIPI(Adapter):
     """Minimizes KL(p(x + δ) ‖ p(x)) for a perturbation δ one sign-gradient step away, then predicts again."""
+
+    holds = ("model", "updater", "calls")
 
     def __init__(
         self,
@@ -42,15 +44,13 @@ class TIPI(Adapter):
 
     def adapt(self, x: Tensor) -> Tensor:
         """The logits (N, K) after the update."""
-        before = Snapshot(self.model)
-        try:
-            loss = self._loss(x)
-        except TTCError:
-            before.restore(self.model)
-            raise
-        self.updater(loss, len(x))
+        self.updater(self._loss(x), len(x))
         self.calls += 1
         return self._predicted(x)
+
+    def answer_only(self, x: Tensor) -> Tensor:
+        """The logits (N, K) with the statistics it holds."""
+        return finite(self.model(x).logits)
 
     def reset(self) -> None:
         """Put parameters, both sets of statistics, optimizer and random draws back to their start."""

@@ -1,0 +1,211 @@
+"""``ttc adapt`` over folders and arrays: what it writes, how it goes on, what it refuses."""
+
+import csv
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+import ttc
+from ttc.cli import adapting
+from ttc.cli.app import app
+from ttc.data import as_tensor
+from ttc.models import build
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    torch.save(build("resnet20", 3).state_dict(), tmp_path / "weights.pt")
+    return tmp_path / "weights.pt"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog", "emu"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for i in range(10):
+            pixels = rng.integers(0, 256, (32, 32, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pets" / name / f"{i}.png")
+    return tmp_path / "pets"
+
+
+@pytest.fixture
+def run(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(images: Path, *arguments: object, model: str = "resnet20") -> str:
+        words = ["adapt", model, images, "--checkpoint", weights, "--batch-size", 8, *arguments]
+        result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(word) for word in words])
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return f"{result.exit_code} {result.output}"
+
+    return invoke
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_predictions_summary_adaptation_and_events(run: Run, folder: Path, weights: Path) -> None:
+    output = run(folder)
+    results = Path("adapted/resnet20-pets")
+    found = rows(results / "predictions.csv")
+    assert list(found[0]) == ["path", "class", "probability", "entropy", "label"]
+    assert {row["path"] for row in found} == {f"{name}/{i}.png" for name in ("cat", "dog", "emu") for i in range(10)}
+    assert all(row["path"].startswith(row["label"]) for row in found)
+    assert [row["label"] for row in found] != sorted(row["label"] for row in found)  # mixed, not class after class
+    summary = json.loads((results / "summary.json").read_text())
+    right = sum(row["class"] == row["label"] for row in found)
+    assert summary["accuracy"] == round(right / 30, 4)
+    assert summary["images"] == 30
+    assert sum(summary["predicted_classes"].values()) == 30
+    events = (results / "events.jsonl").read_text().splitlines()
+    assert summary["guard_events"] == len(events)
+    adapter = ttc.load_adaptation(build("resnet20", checkpoint=weights), results / "adaptation.safetensors")
+    assert adapter.recipe is not None
+    assert adapter.recipe.method == "ttc"
+    assert f"results: {results}" in output
+    assert "is complete already" in run(folder)
+
+
+def test_it_goes_on_after_an_interruption_as_if_there_was_none(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--no-guard", "--method", "tent"]
+    run(folder, "--out", "whole", *options)
+    monkeypatch.setattr(adapting, "CHECKPOINT_SECONDS", 0.0)
+    calls = []
+
+    def interrupted(pixels: NDArray[np.uint8]) -> torch.Tensor:
+        calls.append(len(pixels))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return as_tensor(pixels)
+
+    monkeypatch.setattr(adapting, "as_tensor", interrupted)
+    output = run(folder, "--out", "parts", *options)
+    assert output.startswith("130 ")
+    assert "stopped; 16 of 30 images are kept in parts" in output
+    with Path("parts/predictions.csv").open("a") as file:
+        file.write("written after the checkpoint\n")
+    run(folder, "--out", "parts", *options)
+    assert calls == [8, 8, 8, 8, 6]
+    for name in ("predictions.csv", "summary.json"):
+        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
+    digests = set()
+    for name in ("parts", "whole"):
+        with safe_open(f"{name}/adaptation.safetensors", "pt") as saved:
+            digests.add(saved.metadata()["digest"])
+    assert len(digests) == 1
+
+
+def test_an_interruption_before_the_first_checkpoint(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(pixels: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adapting, "as_tensor", interrupted)
+        assert "stopped; 0 of 30 images" in run(folder)
+    run(folder)
+    assert len(rows(Path("adapted/resnet20-pets/predictions.csv"))) == 30
+
+
+def test_a_folder_without_classes_and_a_start_from_a_saved_adaptation(run: Run, folder: Path) -> None:
+    run(folder, "--out", "first", "--small-batches")
+    saved = Path("first/adaptation.safetensors")
+    output = run(folder / "cat", "--out", "second", "--small-batches", "--adaptation", saved)
+    assert "accuracy" not in output
+    found = rows(Path("second/predictions.csv"))
+    assert list(found[0]) == ["path", "class", "probability", "entropy"]
+    assert {row["class"] for row in found} <= {"0", "1", "2"}
+
+
+def test_folders_that_are_not_the_models_classes_are_no_labels(run: Run, folder: Path) -> None:
+    (folder / "fox").mkdir()
+    (folder / "cat" / "0.png").rename(folder / "fox" / "0.png")
+    assert "accuracy" not in run(folder)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_array_files(labelled: bool, run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    np.save(tmp_path / "fog.npy", rng.integers(0, 256, (20, 32, 32, 3), np.uint8))
+    if labelled:
+        np.save(tmp_path / "labels.npy", rng.integers(0, 3, 20))
+    assert ("accuracy" in run(tmp_path / "fog.npy", "--no-shuffle")) == labelled
+    found = rows(Path("adapted/resnet20-fog/predictions.csv"))
+    assert [row["path"] for row in found] == [f"fog.npy#{i}" for i in range(20)]
+
+
+def test_the_severity_picks_its_part_of_a_published_file(tmp_path: Path) -> None:
+    array = np.lib.format.open_memmap(tmp_path / "fog.npy", mode="w+", dtype=np.uint8, shape=(50_000, 1, 1, 3))
+    array[20_000:30_000] = 7
+    found = adapting.pictures(tmp_path / "fog.npy", None, 3)
+    assert len(found.images) == 10_000
+    assert found.images.pixels([0, 9_999]).tolist() == [[[[7, 7, 7]]]] * 2
+    assert found.names[0] == "fog.npy#20000"
+
+
+def test_a_users_own_function(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shop_models.py").write_text(
+        "from ttc.models import build\n\ndef classifier(num_classes=3):\n    return build('resnet20', num_classes)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(folder, model="shop_models:classifier").startswith("0 ")
+    assert len(rows(Path("adapted/shop_models-classifier-pets/predictions.csv"))) == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--method", "tnt"], "there is no method 'tnt'"),
+        (["--device", "cuda:77"], "the device 'cuda:77' cannot be used here"),
+        (["--adaptation", "nowhere"], "there is no saved adaptation nowhere"),
+        (["--out", "."], "holds something else; choose another place with --out"),
+    ],
+)
+def test_mistakes_are_refused(arguments: list[str], message: str, run: Run, folder: Path) -> None:
+    with pytest.raises(ttc.TTCError, match=message):
+        run(folder, *arguments)
+
+
+def test_other_mistakes(run: Run, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ttc.TTCError, match=r"expected a folder of pictures or a \.npy file"):
+        run(tmp_path / "nowhere")
+    run(folder)
+    with pytest.raises(ttc.TTCError, match=r"holds another run \(batch_size differ\)"):
+        run(folder, "--batch-size", 9)
+    (tmp_path / "broken.npy").write_bytes(b"x")
+    with pytest.raises(ttc.TTCError, match="cannot read"):
+        run(tmp_path / "broken.npy")
+    np.save(tmp_path / "flat.npy", np.zeros((3, 3), np.uint8))
+    with pytest.raises(ttc.TTCError, match="expected uint8 pictures of shape"):
+        run(tmp_path / "flat.npy")
+    result = CliRunner().invoke(app, ["adapt", "resnet20", str(folder), "--out", "bare"])
+    assert "comes without weights; give them with --checkpoint" in str(result.exception)
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is there")
+def test_parquet_needs_pyarrow(run: Run, folder: Path) -> None:
+    with pytest.raises(ttc.TTCError, match="--format parquet needs pyarrow"):
+        run(folder, "--format", "parquet")
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs pyarrow")
+def test_parquet(run: Run, folder: Path) -> None:
+    run(folder, "--format", "parquet")
+    assert Path("adapted/resnet20-pets/predictions.parquet").exists()

@@ -1,0 +1,325 @@
+"""The guard: what it notices, what it does about it, what it costs in memory, and the ways back."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttc
+from ttc.clustering import Assignment, ClusteringAdapter
+from ttc.core import Adapter, Classifier, frozen, norm_tunable
+from ttc.core.normalization import BatchNorm
+from ttc.core.origin import source_model
+from ttc.deploy import Event, Guard, Limits, Policy
+
+Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
+# Mirroring changes the stripes of the small images, so most tests here do without the comparison of mirrored ones.
+alone = Policy(source_fraction=0)
+often = Policy(look_every=1, snapshot_every=1, patience=2, source_fraction=0)
+
+
+def shifted(labelled: Images, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    images, labels = labelled(count, 1.0, seed)
+    return images * torch.tensor([0.3, 0.5, 0.9]).view(1, 3, 1, 1) + 0.25, labels
+
+
+def accuracy(answer: Callable[[Tensor], Tensor], batches: list[tuple[Tensor, Tensor]]) -> float:
+    right = [(answer(images).argmax(1) == labels).float().mean() for images, labels in batches]
+    return torch.stack(right).mean().item()
+
+
+@pytest.mark.parametrize("small", [False, True, "blend"])
+@pytest.mark.parametrize("name", sorted(ttc.METHODS))
+def test_the_source_model_answers_as_it_was_trained(
+    name: str, small: bool | str, model: nn.Module, stream: list[Tensor]
+) -> None:
+    adapter, source = ttc.adapt(model, name, small_batches=small), ttc.adapt(model, "source")
+    before = source_model(adapter)
+    for batch in stream:
+        adapter(batch)
+    for classifier in (before, source_model(adapter)):
+        assert torch.equal(classifier(stream[0]).logits, source(stream[0]))
+    frozen = {p.data_ptr() for p in adapter.model.parameters() if not p.requires_grad}
+    assert frozen & {p.data_ptr() for p in before.parameters()} == frozen  # shared, not copied
+
+
+def test_the_source_of_other_precisions_and_of_no_stored_statistics(stream: list[Tensor], model: nn.Module) -> None:
+    half = ttc.adapt(copy.deepcopy(model).bfloat16(), "ttc", small_batches=True)
+    assert source_model(half)(stream[0].bfloat16()).logits.dtype == torch.bfloat16
+    bare = nn.Sequential(
+        nn.Conv2d(3, 4, 8), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten(), nn.Linear(4, 2)
+    )
+    torch.testing.assert_close(source_model(ttc.adapt(bare, "tent"))(stream[0]).logits, bare(stream[0]).detach())
+
+
+@pytest.mark.parametrize("name", ["ttc", "tent", "t3a", "norm", "source"])
+def test_a_healthy_adapter_answers_as_without_a_guard(name: str, model: nn.Module, labelled: Images) -> None:
+    images, _ = shifted(labelled, 800, seed=3)
+    plain, guard = ttc.adapt(model, name), Guard(ttc.adapt(model, name), Policy(limits=Limits(steadiness=0.5)))
+    for batch in images.split(50):
+        assert torch.equal(plain(batch), guard(batch))
+    assert list(guard.events) == []
+    assert guard.mode == "adapting"
+    assert guard.stats["images"] == 800
+    assert guard.stats["compared_images"] == 100  # a tenth of them, in whole batches
+    assert guard.stats["snapshots"] == 2
+
+
+class Sinking(Adapter):
+    """Answers well for a while, then sinks into one class, as entropy minimization does on long streams."""
+
+    holds = ("model", "depth")
+    depth = 0.0
+
+    def adapt(self, x: Tensor) -> Tensor:
+        """The model's logits, ever more of them for class 0."""
+        self.depth += 0.5
+        return self.answer_only(x)
+
+    def answer_only(self, x: Tensor) -> Tensor:
+        """The same without going deeper."""
+        with torch.no_grad():
+            logits = self.model(x).logits
+        return logits + max(0.0, self.depth - 10) * torch.eye(4)[0]
+
+    def reset(self) -> None:
+        """Back to the surface."""
+        super().reset()
+        self.depth = 0.0
+
+
+def test_collapse_goes_up_the_ladder(model: nn.Module, labelled: Images) -> None:
+    images, labels = shifted(labelled, 4000, seed=3)
+    seen: list[Event] = []
+    network = frozen(Classifier(model), BatchNorm)
+    guard = Guard(Sinking(network), Policy(source_fraction=0, patience=1000), on_event=seen.append)
+    source, plain = ttc.adapt(model, "source"), Sinking(frozen(Classifier(model), BatchNorm))
+    batches = list(zip(images.split(50), labels.split(50), strict=True))
+    shipped, guarded, bare = (accuracy(answer, batches) for answer in (source, guard, plain))
+    assert bare < shipped - 0.05  # the unguarded one collapsed
+    assert guarded >= shipped - 0.01
+    assert [event.action for event in seen] == ["warn", "roll back", "freeze"]
+    assert all("one class" in event.reason or "effective classes" in event.reason for event in seen)
+    assert seen == list(guard.events)
+    assert guard.stats["rollbacks"] == 2
+    assert guard.mode == "frozen"  # at a healthy state
+    assert guard.adapter.predict(images[:50]).argmax(1).bincount().max() < 25
+
+
+def test_drift_rolls_back_at_once(model: nn.Module, labelled: Images) -> None:
+    images, _ = shifted(labelled, 500, seed=3)
+    guard = Guard(ttc.adapt(model, "tent", optimizer=partial(torch.optim.Adam, lr=0.1)), Policy(source_fraction=0))
+    for batch in images.split(50):
+        guard(batch)
+    assert guard.events[0].action in {"roll back", "source"}
+    assert any("the parameters drifted by" in event.reason for event in guard.events)
+    assert guard.stats["drift"] <= 0.5 or guard.mode != "adapting"
+
+
+def test_parameters_that_are_not_finite_are_rolled_back(model: nn.Module, stream: list[Tensor]) -> None:
+    guard = Guard(ttc.adapt(model, "tent"))
+    first = guard(stream[0])
+    with torch.no_grad():
+        for parameter in guard.adapter.model.parameters():
+            if parameter.requires_grad:
+                parameter.fill_(float("nan"))
+    assert torch.equal(guard(stream[0]), first)  # rolled back to the start, and answered
+    assert [tuple(event) for event in guard.events] == [(24, "roll back", "the parameters are not finite")]
+    for _ in range(20):
+        assert guard(stream[1]).isfinite().all()
+
+
+def test_a_gradient_that_is_not_finite_is_rolled_back(model: nn.Module, stream: list[Tensor]) -> None:
+    guard = Guard(ttc.adapt(model, "tent"), often)
+    guard(stream[0])
+    assert isinstance(guard.adapter, ClusteringAdapter)
+    guard.adapter.updater.gathered[0] = torch.full_like(guard.adapter.updater.parameters[0], float("inf"))
+    assert guard(stream[1]).isfinite().all()
+    assert "the parameters drifted by nan" in guard.events[-1].reason
+    assert guard.events[-1].action == "roll back"
+    assert guard(stream[2]).isfinite().all()
+    assert guard.adapter.updater.gathered[0] is None
+
+
+def test_a_batch_whose_gradient_is_not_finite_teaches_nothing(model: nn.Module, stream: list[Tensor]) -> None:
+    def infinite(assignment: Assignment) -> Tensor:
+        return assignment.entropy * (float("inf") if wild else 1.0)
+
+    wild = False
+    adapter = ClusteringAdapter(norm_tunable(Classifier(model)), torch.optim.Adam, losses=(infinite,))
+    guard = Guard(adapter, often)
+    guard(stream[0])
+    before = adapter.state()["model"]
+    wild = True
+    with pytest.warns(UserWarning, match="the gradient of a batch is not finite: nothing was learned"):
+        assert guard(stream[1]).isfinite().all()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in adapter.state()["model"].items())
+    assert tuple(guard.events[-1]) == (48, "warn", "1 gradients were not finite")
+    assert guard.stats["dropped_gradients"] == 1
+    wild = False
+    guard(stream[2])
+    assert not all(torch.equal(tensor, before[name]) for name, tensor in adapter.state()["model"].items())
+    assert guard.stats["level"] == 1
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_hard_streams_end_no_worse_than_the_source(small: bool, model: nn.Module, labelled: Images) -> None:
+    images, labels = shifted(labelled, 600, seed=8)
+    other, _ = labelled(600, 1.0, 8)
+    order = labels.argsort(stable=True)
+    size = 50
+    repeated = images[3:4].expand(size, -1, -1, -1)
+    shuffled = list(zip(images.split(size), labels.split(size), strict=True))
+    changing = list(zip(other.split(size), labels.split(size), strict=True))
+    hard: dict[str, list[tuple[Tensor, Tensor]]] = {
+        "sorted classes": list(zip(images[order].split(size), labels[order].split(size), strict=True)),
+        "one image": [(repeated, labels[3:4].expand(size))] * 12,
+        "alternating domains": [pair for both in zip(shuffled, changing, strict=True) for pair in both],
+        "20 passes": shuffled[:4] * 20,
+    }
+    for name, batches in hard.items():
+        guard = Guard(ttc.adapt(model, "ttc", small_batches=small))
+        source = ttc.adapt(model, "source")
+        during, shipped = accuracy(guard, batches), accuracy(source, batches)
+        assert during >= shipped - 0.01, (name, during, shipped, guard.events)
+        guard.freeze()  # what would now be answered on an ordinary stream
+        after, shipped = accuracy(guard, shuffled), accuracy(source, shuffled)
+        assert after >= shipped - 0.01, (name, after, shipped, guard.events)
+
+
+def test_it_comes_back_when_the_stream_is_healthy_again(model: nn.Module, labelled: Images) -> None:
+    images, _ = shifted(labelled, 1200, seed=8)
+    guard = Guard(ttc.adapt(model, "ttc"), Policy(patience=2, source_fraction=0))
+    for _ in range(6):
+        guard(images[:1].expand(50, -1, -1, -1))
+    assert guard.mode == "source"
+    for batch in images.split(50):
+        guard(batch)
+    assert guard.mode == "adapting"
+    assert [event.action for event in guard.events] == ["source", *["step down"] * 4]
+
+
+def test_freeze_resume_rollback_reset(model: nn.Module, stream: list[Tensor]) -> None:
+    guard, plain = Guard(ttc.adapt(model, "tent"), often), ttc.adapt(model, "tent")
+    guard(stream[0]), plain(stream[0])
+    guard.freeze()
+    assert guard.mode == "frozen"
+    assert torch.equal(guard(stream[1]), plain.predict(stream[1]))
+    assert torch.equal(guard(stream[1]), plain.predict(stream[1]))
+    guard.resume()
+    assert torch.equal(guard(stream[1]), plain(stream[1]))
+    guard(stream[2])
+    guard.rollback()  # to the state after that last healthy look
+    guard.rollback(2)  # two further back: after the first batch
+    assert torch.equal(guard.adapter.predict(stream[1]), _after(model, stream[:1]).predict(stream[1]))
+    with pytest.raises(ttc.TTCError, match="there are 1 states to roll back to, asked for number 5"):
+        guard.rollback(5)
+    guard.rollback(1)
+    assert torch.equal(guard.adapter.predict(stream[1]), ttc.adapt(model, "tent").predict(stream[1]))
+    guard(stream[3])
+    guard.reset()
+    assert torch.equal(guard(stream[0]), ttc.adapt(model, "tent")(stream[0]))
+    actions = [event.action for event in guard.events]
+    assert actions == ["freeze", "resume", "roll back", "roll back", "roll back", "reset"]
+
+
+def _after(model: nn.Module, batches: list[Tensor]) -> Adapter:
+    adapter = ttc.adapt(model, "tent")
+    for batch in batches:
+        adapter(batch)
+    return adapter
+
+
+def test_memory_is_bounded(model: nn.Module, stream: list[Tensor]) -> None:
+    guard = Guard(ttc.adapt(model, "tent"), Policy(look_every=1, snapshot_every=1, snapshots=3, events=4))
+    for _ in range(40):
+        guard(stream[0])
+        guard.freeze()
+        guard.resume()
+    assert guard.stats["snapshots"] <= 4
+    assert len(guard.events) == 4
+    assert guard.stats["events"] >= 80
+
+
+def test_stats_are_numbers(model: nn.Module, stream: list[Tensor]) -> None:
+    guard = Guard(ttc.adapt(model, "ttc"))
+    before = guard.stats
+    guard(stream[0])
+    assert before.keys() == guard.stats.keys()
+    assert all(isinstance(value, int | float) for value in guard.stats.values())
+    assert guard.stats["adapting"] == 1.0
+    assert 1 <= guard.stats["effective_classes"] <= 4
+
+
+def test_a_refused_batch_changes_nothing_but_its_count(model: nn.Module, stream: list[Tensor]) -> None:
+    guard, untroubled = Guard(ttc.adapt(model, "ttc")), Guard(ttc.adapt(model, "ttc"))
+    guard(stream[0]), untroubled(stream[0])
+    bad: list[Any] = [None, stream[0][0], stream[0].double(), torch.full_like(stream[0], 3e38)]
+    for images in bad:
+        with pytest.raises(ttc.TTCError):
+            guard(images)
+    assert guard.stats == {**untroubled.stats, "refused_batches": 4}
+    assert torch.equal(guard(stream[1]), untroubled(stream[1]))
+    for mode in ("freeze", "source"):
+        guard._level = 4 if mode == "source" else 3
+        for images in bad:
+            with pytest.raises(ttc.TTCError):
+                guard(images)
+
+
+def test_a_broken_callback_does_not_stop_the_answers(model: nn.Module, stream: list[Tensor]) -> None:
+    def broken(event: Event) -> None:
+        raise OSError("no monitor")
+
+    guard = Guard(ttc.adapt(model, "ttc"), on_event=broken)
+    with pytest.warns(UserWarning, match="the guard's on_event failed: OSError: no monitor"):
+        guard.freeze()
+    assert guard(stream[0]).isfinite().all()
+
+
+def test_many_threads(model: nn.Module, stream: list[Tensor]) -> None:
+    guard, serial = Guard(ttc.adapt(model, "tent"), alone), ttc.adapt(model, "tent")
+    expected = [serial(stream[0]) for _ in range(30)]
+    with ThreadPoolExecutor(10) as pool:
+        found = list(pool.map(lambda _: (guard(stream[0]), guard.stats)[0], range(30)))
+    for answer in found:  # each call saw a whole step: its answer is one of the serial ones, each used once
+        index = next(i for i, other in enumerate(expected) if torch.equal(answer, other))
+        expected.pop(index)
+    assert guard.stats["calls"] == 30
+
+
+def test_save_and_to(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> None:
+    guard = Guard(ttc.adapt(model, "tent"), alone).to("cpu")
+    guard(stream[0])
+    guard.save(tmp_path / "guarded.safetensors")
+    loaded = ttc.load_adaptation(model, tmp_path / "guarded.safetensors")
+    assert torch.equal(loaded(stream[1]), guard(stream[1]))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Policy(look_every=0), "look_every is a positive number, got 0"),
+        (lambda: Policy(source_fraction=2), r"source_fraction lies in \[0, 1\], got 2"),
+        (lambda: Limits(drift=-1), "the limit drift is a positive number, got -1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ttc.TTCError, match=message):
+        make()
+
+
+def test_single_images(model: nn.Module, labelled: Images) -> None:
+    images, labels = shifted(labelled, 300, seed=4)
+    guard = Guard(ttc.adapt(model, "ttc", small_batches=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = accuracy(guard, list(zip(images.split(1), labels.split(1), strict=True)))
+    assert found > accuracy(ttc.adapt(model, "source"), [(images, labels)])

@@ -1,0 +1,157 @@
+"""Streams: order, micro-batches by count and time, backpressure, shutdown, and bad images among good ones."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import ttc
+from ttc.deploy import Guard, Stream
+
+
+class Recorder:
+    """Answers each image with the number it carries, and remembers the sizes of the batches."""
+
+    def __init__(self, gate: threading.Event | None = None) -> None:
+        self.sizes: list[int] = []
+        self.gate = gate
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.gate is not None:
+            assert self.gate.wait(10)
+        self.sizes.append(len(x))
+        if x.isnan().any():
+            raise ttc.TTCError("NaN")
+        return x[:, 0, 0, :1]
+
+
+def numbered(first: int, count: int, side: int = 2) -> Tensor:
+    return torch.arange(first, first + count).float().view(-1, 1, 1, 1).expand(-1, 3, side, side)
+
+
+def assert_soon(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes=st.lists(st.integers(0, 9), max_size=20), batch_size=st.integers(1, 6), capacity=st.integers(1, 12))
+def test_answers_come_in_order_and_whole(sizes: list[int], batch_size: int, capacity: int) -> None:
+    """Size 0 stands for a single image (C, H, W)."""
+    recorder, items, first = Recorder(), [], 0
+    for size in sizes:
+        images = numbered(first, max(1, size))
+        items.append(images[0] if size == 0 else images)
+        first += max(1, size)
+    with Stream(recorder, batch_size=batch_size, max_wait=0.001, capacity=capacity) as stream:
+        answers = list(stream.map(items))
+    assert [answer.shape for answer in answers] == [(1,) if size == 0 else (size, 1) for size in sizes]
+    assert torch.cat([answer.flatten() for answer in answers] or [torch.empty(0)]).tolist() == list(range(first))
+    assert sum(recorder.sizes) == first
+    assert all(size <= batch_size for size in recorder.sizes)
+
+
+def test_a_full_batch_does_not_wait_and_a_short_one_goes_when_its_time_is_up() -> None:
+    recorder = Recorder()
+    with Stream(recorder, batch_size=4, max_wait=30) as patient:
+        assert patient.submit(numbered(0, 4)).result(timeout=10).flatten().tolist() == [0, 1, 2, 3]
+    with Stream(recorder, batch_size=4, max_wait=0.02) as hasty:
+        assert hasty.submit(numbered(7, 1)[0]).result(timeout=10).tolist() == [7]
+
+
+def test_images_from_many_threads_share_batches() -> None:
+    recorder = Recorder()
+    with Stream(recorder, batch_size=8, max_wait=0.2) as stream, ThreadPoolExecutor(16) as pool:
+        found = list(pool.map(lambda i: stream.submit(numbered(i, 1)[0]).result(timeout=20).item(), range(64)))
+    assert found == list(range(64))
+    assert sum(recorder.sizes) == 64
+    assert len(recorder.sizes) < 64
+
+
+def test_submit_waits_while_the_stream_is_full() -> None:
+    gate = threading.Event()
+    with Stream(Recorder(gate), batch_size=2, max_wait=0, capacity=4) as stream:
+        first = stream.submit(numbered(0, 1))
+        assert_soon(first.running)  # with the adapter, which is kept waiting
+        queued = [stream.submit(numbered(i, 1)) for i in range(1, 5)]
+        with pytest.raises(ttc.TTCError, match=r"4 images wait already and none was answered within 0\.05 seconds"):
+            stream.submit(numbered(5, 1), timeout=0.05)
+        gate.set()
+        late = stream.submit(numbered(9, 1))
+        assert [future.result(timeout=10).item() for future in [first, *queued, late]] == [0, 1, 2, 3, 4, 9]
+        assert stream.submit(numbered(0, 30)).result(timeout=10).shape == (30, 1)  # larger than the capacity
+
+
+def test_closing_answers_what_waits() -> None:
+    gate = threading.Event()
+    stream = Stream(Recorder(gate), batch_size=3, max_wait=60)
+    futures = [stream.submit(numbered(i, 1)) for i in range(10)]
+    closing = threading.Thread(target=stream.close)
+    closing.start()
+    gate.set()
+    closing.join(10)
+    assert not closing.is_alive()
+    assert [future.result(timeout=0).item() for future in futures] == list(range(10))
+    with pytest.raises(ttc.TTCError, match="the stream is closed"):
+        stream.submit(numbered(0, 1))
+    stream.close()  # again does no harm
+
+
+def test_a_bad_request_spoils_no_other() -> None:
+    with Stream(Recorder(), batch_size=6, max_wait=0.05) as stream:
+        good, bad, after = stream.submit(numbered(1, 2)), stream.submit(numbered(3, 1) * float("nan")), None
+        after = stream.submit(numbered(4, 3))
+        assert good.result(timeout=10).flatten().tolist() == [1, 2]
+        with pytest.raises(ttc.TTCError, match="NaN"):
+            bad.result(timeout=10)
+        assert after.result(timeout=10).flatten().tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize("broken", [lambda x: x[:0], lambda x: 1 / 0], ids=["short answer", "error"])
+def test_a_broken_adapter_fails_its_requests_and_the_stream_lives(broken: Callable[[Tensor], Tensor]) -> None:
+    with Stream(broken, batch_size=2, max_wait=0) as stream:
+        for _ in range(3):
+            with pytest.raises((RuntimeError, ZeroDivisionError)):
+                stream.submit(numbered(0, 1)).result(timeout=10)
+
+
+def test_cancelled_requests_and_other_sizes() -> None:
+    gate = threading.Event()
+    recorder = Recorder(gate)
+    with Stream(recorder, batch_size=4, max_wait=0) as stream:
+        running = stream.submit(numbered(0, 1))
+        assert_soon(running.running)
+        dropped, small, large = stream.submit(numbered(1, 2)), stream.submit(numbered(3, 1)), None
+        large = stream.submit(numbered(4, 1, side=3))
+        assert dropped.cancel()
+        gate.set()
+        assert [future.result(timeout=10).item() for future in (running, small, large)] == [0, 3, 4]
+    assert recorder.sizes == [1, 1, 1]  # images of different sizes do not share a batch
+
+
+@pytest.mark.parametrize("images", [None, torch.zeros(3), torch.zeros(0, 3, 2, 2), [1]])
+def test_what_is_no_image_is_refused(images: Tensor) -> None:
+    with Stream(Recorder()) as stream, pytest.raises(ttc.TTCError, match="expected an image"):
+        stream.submit(images)
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    with pytest.raises(ttc.TTCError, match="batch_size and capacity are positive"):
+        Stream(Recorder(), batch_size=0)
+
+
+def test_the_answers_of_a_guarded_adapter_are_those_of_its_batches(model: nn.Module, stream: list[Tensor]) -> None:
+    expected = ttc.adapt(model, "ttc", small_batches=True)
+    guard = Guard(ttc.adapt(model, "ttc", small_batches=True))
+    images = torch.cat(stream)[:40]
+    with Stream(guard, batch_size=8, max_wait=60) as line:
+        found = torch.stack(list(line.map(images)))
+    assert torch.equal(found, torch.cat([expected(batch) for batch in images.split(8)]))
