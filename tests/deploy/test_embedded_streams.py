@@ -64,7 +64,7 @@ def hard_streams(corruption: str) -> dict[str, Batches]:
     }
 
 
-@pytest.mark.parametrize("corruption", ["gaussian_noise", "contrast", "jpeg_compression", "brightness"])
+@pytest.mark.parametrize("corruption", ["gaussian_noise", "frost", "contrast", "jpeg_compression", "brightness"])
 def test_guarded_ttc_ends_no_worse_than_the_source_on_hard_streams(corruption: str) -> None:
     for name, stream in hard_streams(corruption).items():
         source, bare = ttc.adapt(embedded(), "source"), ttc.adapt(embedded(), "ttc")

@@ -4,9 +4,7 @@ import math
 import warnings
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,46 +12,12 @@ from torch import Tensor
 from ttc.core import Adapter
 from ttc.core.origin import source_model
 from ttc.core.state import State
-from ttc.deploy.signs import AnswerSigns, Limits, SourceSigns, drift_of, dropped_by
+from ttc.deploy.policy import Event, Policy
+from ttc.deploy.signs import AnswerSigns, SourceSigns, drift_of, dropped_by
 from ttc.errors import TTCError
 
 ADAPTING, FROZEN, SOURCE = MODES = ("adapting", "frozen", "source")
 LADDER = ("healthy", "warn", "roll back", "freeze", "source")  # what each step up brings
-
-
-@dataclass(frozen=True)
-class Policy:
-    """When the guard looks, what it keeps, and how patient it is.
-
-    It looks after every ``look_every`` images. Averages span ``memory`` images, their history ``history``. It keeps
-    ``snapshots`` states, one every ``snapshot_every`` healthy looks, and ``events`` events. ``source_fraction`` of the
-    images are shown to the source model too; 0 turns that off. After ``patience`` healthy looks it steps back down.
-    """
-
-    limits: Limits = field(default_factory=Limits)
-    look_every: int = 50
-    memory: int = 200
-    history: int = 5000
-    snapshots: int = 5
-    snapshot_every: int = 10
-    events: int = 1000
-    source_fraction: float = 0.1
-    patience: int = 20
-
-    def __post_init__(self) -> None:
-        for name in ("look_every", "memory", "history", "snapshots", "snapshot_every", "events", "patience"):
-            if getattr(self, name) < 1:
-                raise TTCError(f"{name} is a positive number, got {getattr(self, name)}")
-        if not 0 <= self.source_fraction <= 1:
-            raise TTCError(f"source_fraction lies in [0, 1], got {self.source_fraction}")
-
-
-class Event(NamedTuple):
-    """Something the guard did: after how many images, what (warn, roll back, freeze, source, resume, ...), and why."""
-
-    images: int
-    action: str
-    reason: str
 
 
 class Guard:
@@ -166,7 +130,7 @@ class Guard:
         self._drift = 0.0
         self._states: deque[State] = deque(maxlen=policy.snapshots)
         self._answers = AnswerSigns(policy.limits, policy.memory, policy.history)
-        self._comparison = SourceSigns(policy.limits, policy.memory)
+        self._comparison = SourceSigns(policy.limits, policy.memory, policy.look_every)
 
     def _answered(self, x: Tensor) -> Tensor:
         """The answer in the present mode; broken parameters are rolled back at once instead of failing every batch."""
@@ -193,7 +157,7 @@ class Guard:
 
     def _compare(self, x: Tensor, answer: Tensor) -> None:
         """Show the source model this batch too, when it is its turn."""
-        fraction = 1.0 if self._comparison.suspicious() and self.mode == ADAPTING else self.policy.source_fraction
+        fraction = 1.0 if self._comparison.undecided() and self.mode == ADAPTING else self.policy.source_fraction
         if not self.policy.source_fraction or self._compared_images >= fraction * self._images:
             return
         self._compared_images += len(x)

@@ -1,36 +1,13 @@
 """Label-free signs that an adaptation goes wrong: from the answers alone, and from comparing with the source model."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ttc.core import Adapter, Classifier
 from ttc.core.normalization import still
-from ttc.errors import TTCError
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Where the signs begin; the defaults are explained in docs/reliability.md.
-
-    ``share``: of the recent answers in one class. ``classes``: recent effective number of classes over its history.
-    ``entropy``: recent mean entropy over its history. ``drift``: ‖θ - θ₀‖ / ‖θ₀‖. ``steadiness``: by how much more
-    often the source keeps its answer for a mirrored image than the adapted model does.
-    """
-
-    share: float = 0.9
-    classes: float = 0.5
-    entropy: float = 0.2
-    drift: float = 0.5
-    steadiness: float = 0.03
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not 0 < value < math.inf:
-                raise TTCError(f"the limit {name} is a positive number, got {value}")
+from ttc.deploy.policy import Limits
 
 
 class Average:
@@ -102,47 +79,80 @@ class AnswerSigns:
 
 
 class SourceSigns:
-    """What the source model says: on a fraction of the images, is the adapted network less steady than it?
+    """What the source model says, on a fraction of the images: is it the better of the two networks, label-free?
 
-    A network that still sees the object keeps its answer when the image is mirrored. Where batches lack variety, so
-    that their statistics mislead, the adapted network keeps it less often than the source does: a label-free
-    comparison of the two that works even where both are wrong about the histogram.
+    Two judges. Steadiness: the probability that a network gives an image and its mirror image the same class, which
+    rewards being sure of the same thing twice; where statistics mislead, the adapted network has less of it than the
+    source. Movement: how far the histogram of predictions goes from its own history, over what chance explains; where
+    classes come in order both networks move, where only the domain changes the adapted one does not.
     """
 
-    def __init__(self, limits: Limits, memory: int) -> None:
+    def __init__(self, limits: Limits, memory: int, block: int) -> None:
         self.limits = limits
         self.lead, self.disagreement = Average(memory), Average(memory)  # lead: of the source in steadiness
+        self.source_moves, self.adapted_moves = Movement(memory, block), Movement(memory, block)
 
     def observe(self, adapter: Adapter, source: Classifier, x: Tensor, answer: Tensor) -> None:
         """Compare the two networks on a checked batch."""
         with torch.no_grad(), still(adapter.model):
-            logits = source(x).logits
+            theirs, ours = source(x).logits, adapter.model(x).logits
             if x.ndim == 4:
                 mirrored = x.flip(-1)
-                theirs = _same(logits, source(mirrored).logits)
-                ours = _same(adapter.model(x).logits, adapter.model(mirrored).logits)
-                self.lead.add((theirs - ours).cpu(), len(x))
-            self.disagreement.add(1 - _same(logits, answer).cpu(), len(x))
+                lead = _steadiness(theirs, source(mirrored).logits) - _steadiness(ours, adapter.model(mirrored).logits)
+                self.lead.add(lead.cpu(), len(x))
+        self.source_moves.observe(theirs)
+        self.adapted_moves.observe(ours)
+        self.disagreement.add((theirs.argmax(1) != answer.argmax(1)).float().mean().cpu(), len(x))
 
     @property
     def images(self) -> int:
         """How many images the present lead rests on."""
         return min(self.lead.seen, self.lead.memory)
 
-    def suspicious(self) -> bool:
-        """Whether a closer look is worth its cost."""
-        return self.images > 0 and self.lead.value.item() > self.limits.steadiness
+    def undecided(self) -> bool:
+        """Whether every image is worth comparing: at the beginning, and while the source leads."""
+        return self.disagreement.seen < self.lead.memory or self.lead.value.item() > self.limits.steadiness
 
     def found(self) -> str | None:
-        """What is wrong now, in a sentence, or None: the lead must exceed its limit by more than chance explains."""
-        lead = self.lead.value.item()
-        if self.images >= 16 and lead > self.limits.steadiness + 1 / math.sqrt(self.images):
-            return f"mirrored images change {lead:.0%} more of the adapted model's answers than of the source's"
+        """What is wrong now, in a sentence, or None."""
+        now, limits = self.measures(), self.limits
+        if self.images >= 16 and now["source_lead"] > limits.steadiness + 0.5 / math.sqrt(self.images):
+            return f"on mirrored images the source is steadier by {now['source_lead']:.2f}"
+        if now["source_movement"] > limits.source_movement and now["adapted_movement"] > limits.adapted_movement:
+            return f"classes come in order: the answers move {now['adapted_movement']:.1f} times as far as by chance"
         return None
 
-    def measures(self) -> Mapping[str, float]:
+    def measures(self) -> dict[str, float]:
         """The present values."""
-        return {"source_lead": self.lead.value.item(), "disagreement": self.disagreement.value.item()}
+        return {
+            "source_lead": self.lead.value.item(),
+            "source_movement": self.source_moves.ratio.value.item(),
+            "adapted_movement": self.adapted_moves.ratio.value.item(),
+            "disagreement": self.disagreement.value.item(),
+        }
+
+
+class Movement:
+    """How far the histogram of predictions in blocks of images goes from its history, in units of what chance does."""
+
+    def __init__(self, memory: int, block: int) -> None:
+        self.block, self.waiting, self.votes = block, 0, torch.zeros(())
+        self.history, self.ratio = Average(5 * memory), Average(memory)
+
+    def observe(self, logits: Tensor) -> None:
+        """Take in the predictions for a batch; a whole block is compared with the history and joins it."""
+        self.votes = self.votes + logits.argmax(1).bincount(minlength=logits.shape[1]).cpu()
+        self.waiting += len(logits)
+        if self.waiting < self.block:
+            return
+        count, share = self.waiting, self.votes / self.waiting
+        self.waiting, self.votes = 0, torch.zeros(())
+        if self.history.seen:
+            before = min(self.history.seen, self.history.memory)
+            pooled = (count * share + before * self.history.value) / (count + before)
+            spread = (pooled * (1 - pooled) * (1 / count + 1 / before) * 2 / math.pi).sqrt().sum()  # E of |difference|
+            self.ratio.add((share - self.history.value).abs().sum() / spread.clamp(min=1e-6), count)
+        self.history.add(share, count)
 
 
 def drift_of(adapter: Adapter) -> float:
@@ -165,5 +175,5 @@ def dropped_by(adapter: Adapter) -> int:
     return sum(dropped_by(part) if isinstance(part, Adapter) else getattr(part, "dropped", 0) for part in parts)
 
 
-def _same(one: Tensor, other: Tensor) -> Tensor:
-    return (one.argmax(1) == other.argmax(1)).float().mean()
+def _steadiness(logits: Tensor, mirrored: Tensor) -> Tensor:
+    return (logits.float().softmax(1) * mirrored.float().softmax(1)).sum(1).mean()
