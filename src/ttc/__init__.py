@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ttc.deploy import Guard, Stream
     from ttc.methods import METHODS, adapt, load_adaptation
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "Adapter",

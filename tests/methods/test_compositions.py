@@ -10,8 +10,16 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from ttc.core import Adapter
 
 COMBINATIONS = list(product([False, True], repeat=4))
+
+
+def literally(model: nn.Module, name: str, **options: Any) -> Adapter:
+    """The method on the network as it is: quicker forms round otherwise, see tests/core/test_quicker.py."""
+    adapter = ttc.adapt(model, name, **options)
+    adapter.model.quick = False
+    return adapter
 
 
 def name_of(flags: tuple[bool, ...]) -> str:
@@ -73,7 +81,7 @@ class Literal:
 def test_sixteen_combinations_are_the_literal_algorithm(
     flags: tuple[bool, ...], model: nn.Module, stream: list[Tensor]
 ) -> None:
-    literal, adapter = Literal(model, *flags), ttc.adapt(model, name_of(flags))
+    literal, adapter = Literal(model, *flags), literally(model, name_of(flags))
     answers = []
     for batch in stream * 4:
         answers.append(adapter(batch))
@@ -90,7 +98,7 @@ def test_all_switches_off_is_tent(model: nn.Module, stream: list[Tensor]) -> Non
 @pytest.mark.parametrize(("name", "margin"), [("eta", 0.4 * math.sqrt(10 / 4)), ("eta-paper", 0.05)])
 def test_eta_is_the_literal_algorithm(name: str, margin: float, model: nn.Module, stream: list[Tensor]) -> None:
     literal = Literal(model, False, False, False, False)
-    adapter = ttc.adapt(model, name)
+    adapter = literally(model, name)
     average: Tensor | None = None
     limit, sizes = 0.4 * math.log(4), []
     for batch in stream * 2:
@@ -116,7 +124,7 @@ def test_eta_is_the_literal_algorithm(name: str, margin: float, model: nn.Module
 
 @pytest.mark.parametrize("base", ["source", "norm", "tent"])
 def test_flip_controls_adapt_as_their_base(base: str, model: nn.Module, stream: list[Tensor]) -> None:
-    plain, control = ttc.adapt(model, base), ttc.adapt(model, f"{base}+flip")
+    plain, control = literally(model, base), literally(model, f"{base}+flip")
     for batch in stream:
         with torch.no_grad():
             mirrored = plain.model(batch.flip(3)).logits  # before the update

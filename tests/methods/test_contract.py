@@ -17,7 +17,7 @@ import ttc
 from ttc.clustering import ClusteringAdapter, Step
 from ttc.core import Adapter
 
-CACHES = {"_accepted"}  # what an adapter may remember of shapes without its answers depending on it
+CACHES = {"_accepted", "_form", "rectify"}  # what an adapter remembers of shapes, its answers not depending on it
 NAMES = sorted(ttc.METHODS)
 LEARNS = [name for name in NAMES if name not in {"source", "norm", "norm-blend", "source+flip", "norm+flip"}]
 

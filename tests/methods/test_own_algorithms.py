@@ -23,6 +23,7 @@ def features_of(model: nn.Module, x: Tensor) -> Tensor:
 def test_source_is_the_model_in_evaluation_mode(model: nn.Module, stream: list[Tensor]) -> None:
     reference = copy.deepcopy(model).eval()
     adapter = ttc.adapt(model, "source")
+    adapter.model.quick = False
     for batch in stream:
         assert torch.equal(adapter(batch), reference(batch))
 
@@ -32,6 +33,7 @@ def test_norm_is_batchnorm_alone_in_training_mode(model: nn.Module, stream: list
     for module in batch_norms(reference):
         module.train()
     adapter = ttc.adapt(model, "norm")
+    adapter.model.quick = False
     for batch in stream:
         assert torch.equal(adapter(batch), reference(batch))
 

@@ -73,6 +73,6 @@ def assign(model: Classifier, x: Tensor, views: Sequence[View], fuse: Fuse, *, t
         parts = zip(prediction.logits.split(len(x)), prediction.features.split(len(x)), strict=True)
         predictions = tuple(Prediction(logits, features) for logits, features in parts)
     else:
-        predictions = tuple(model(image) for image in images)
+        predictions = model.each(images)
     logits = finite(fuse([prediction.logits for prediction in predictions]))
     return Assignment(logits, softmax_entropy(logits), predictions)

@@ -13,7 +13,8 @@ from ttc.errors import TTCError
 class Selector(Protocol):
     """Maps an assignment to weights (N,), detached and not negative; ``reset`` forgets what it remembers.
 
-    One that remembers names those attributes in ``holds``, as an adapter does.
+    One that remembers names those attributes in ``holds``, as an adapter does. One that never leaves a batch without a
+    sample says so with ``always_some = True``, which spares the look at the weights.
     """
 
     def __call__(self, assignment: Assignment) -> Tensor: ...
@@ -23,6 +24,8 @@ class Selector(Protocol):
 
 class Everything:
     """Every sample with weight one."""
+
+    always_some = True
 
     def __call__(self, assignment: Assignment) -> Tensor:
         return torch.ones_like(assignment.entropy)
@@ -62,8 +65,14 @@ class BelowMeanEntropy:
             amount = 1 - (1 - self.image_weight) ** len(value)
             self.recent = mean = mean if self.recent is None else torch.lerp(self.recent, mean, amount)
         chosen = value <= mean if self.inclusive else value < mean
-        everyone = not self.image_weight and not bool(chosen.any())
-        return torch.ones_like(value) if everyone else chosen.to(value)
+        if self.always_some:
+            chosen = chosen | ~chosen.any()
+        return chosen.to(value)
+
+    @property
+    def always_some(self) -> bool:
+        """Compared with its own mean, a batch is never left without a sample."""
+        return not self.image_weight
 
     def reset(self) -> None:
         """Forget the moving mean."""

@@ -114,7 +114,7 @@ class Adapter(ABC):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "lock"}
+        return {**vars(self), "lock": None, "_accepted": set()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -156,7 +156,10 @@ class Adapter(ABC):
         """Show the model a pair of images of a new shape, changing nothing, so that what it cannot take is refused."""
         before = Snapshot(self.model)
         try:
-            self.model(x[:1].expand(2, *x.shape[1:]))
+            if self.model.quick:
+                self.model.quicken(x.shape if self.model.compiles else torch.Size([2, *x.shape[1:]]))
+            else:
+                self.model(x[:1].expand(2, *x.shape[1:]))
         except TTCError:
             raise
         except Exception as error:

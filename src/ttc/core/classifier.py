@@ -1,12 +1,17 @@
 """A classifier as two parts, f = h∘g, so that methods can read features as well as logits."""
 
 import copy
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ttc.core.normalization import BatchNorm, NamedNorm, still
+from ttc.core.quicker import Run, compiled, in_place
 from ttc.errors import TTCError
+
+SMALL = 1 << 13  # pixels of a batch, up to which several batches go through the network in one pass
 
 
 class Prediction(NamedTuple):
@@ -14,6 +19,17 @@ class Prediction(NamedTuple):
 
     logits: Tensor
     features: Tensor
+
+
+class Form(NamedTuple):
+    """How a network is run: as what, in which layout, and the layers to tell of several batches in one pass."""
+
+    run: Run | None = None  # the network itself
+    layout: torch.memory_format = torch.contiguous_format
+    joined: list[Any] | None = None  # no such passes
+
+
+PLAIN = Form()
 
 
 class Classifier(nn.Module):
@@ -36,6 +52,8 @@ class Classifier(nn.Module):
             raise TTCError(f"expected a torch.nn.Module to adapt, got {type(model).__name__}")
         self.network = _private_copy(model)
         self.head_name = find_head(self.network) if head is None else _named_head(self.network, head)
+        self.quick, self.compiles, self.autocast = True, False, False
+        self._form: Form | None = None  # to be found
         self._tapped: list[Tensor] = []
         self.head.register_forward_pre_hook(self._tap)
 
@@ -58,7 +76,9 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Prediction:
         self._tapped.clear()
-        logits = self.network(x)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):
+            run, layout, _ = self._form or PLAIN
+            logits = (self.network if run is None else run)(x.contiguous(memory_format=layout))
         tapped, self._tapped = self._tapped, []
         if not isinstance(logits, Tensor):
             raise TTCError(f"expected the model to return a tensor of logits (N, K), got {_described(logits)}; wrap it")
@@ -74,7 +94,75 @@ class Classifier(nn.Module):
                 f"{tuple(logits.shape)} and features {tuple(tapped[0].shape)} at '{self.head_name}'; "
                 "name the final layer with head='...'"
             )
-        return Prediction(logits, features)
+        return Prediction(logits.to(x.dtype), features.to(x.dtype))
+
+    def each(self, batches: Sequence[Tensor]) -> tuple[Prediction, ...]:
+        """A prediction for each of several batches of one shape, every one with batch statistics of its own.
+
+        Small ones go through the network in one pass, which gives the same answers but for rounding.
+        """
+        size = batches[0].numel() // batches[0].shape[1]
+        layers = (self._form or PLAIN).joined
+        if layers is None or len(batches) == 1 or size > SMALL:
+            return tuple(self(batch) for batch in batches)
+        for layer in layers:
+            layer.batches = len(batches)
+        try:
+            logits, features = self(torch.cat(tuple(batches)))
+        finally:
+            for layer in layers:
+                layer.batches = 1
+        count = len(batches[0])
+        return tuple(map(Prediction, logits.split(count), features.split(count)))
+
+    def quicken(self, shape: torch.Size) -> None:
+        """Run in a quicker form from now on, where one answers batches of that shape as the network itself does.
+
+        On a processor: channels last, activations in place, several small batches in one pass; or compiled. Judged on
+        random images, so that the form depends on the network alone. The first shape decides; a later one for which
+        the form will not do ends it.
+        """
+        weight = next(self.parameters())
+        x = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(weight)
+        layers = [module for module in self.network.modules() if isinstance(module, NamedNorm)]
+        with still(self.network), torch.set_grad_enabled(any(p.requires_grad for p in self.parameters())):
+            form = self._form
+            self._take(PLAIN)
+            try:
+                expected = self(x).logits
+            except Exception:
+                self._take(form)
+                raise
+            if form is not None:
+                self._adopt(x, expected, **form._asdict())
+                return
+            # Group normalization crashes on channels last, in torch 2.13, when its input needs no gradient.
+            grouped = any(isinstance(module, nn.GroupNorm) for module in self.network.modules())
+            if x.ndim == 4 and x.device.type == "cpu" and not grouped:
+                self._adopt(x, expected, layout=torch.channels_last)
+            if all(type(layer) is BatchNorm for layer in layers):
+                self._adopt(x, expected, joined=layers)
+            self._adopt(x, expected, run=compiled(self.network) if self.compiles else in_place(self.network))
+
+    def _adopt(self, x: Tensor, expected: Tensor, **change: Any) -> None:
+        """Change the form, unless that fails or answers otherwise."""
+        before = self._form or PLAIN
+        self._take(before._replace(**change))
+        try:
+            alike = all(_alike(part.logits, expected) for part in self.each([x, x]))
+        except Exception as error:
+            if self.compiles and "run" in change:
+                reason = str(error).strip().partition("\n")[0]
+                raise TTCError(f"the model cannot be compiled here, leave out compile=True: {reason}") from error
+            alike = False
+        if not alike:
+            self._take(before)
+
+    def _take(self, form: Form | None) -> None:
+        self._form = form
+        for parameter in self.network.parameters():
+            if parameter.ndim == 4:
+                parameter.data = parameter.data.contiguous(memory_format=(form or PLAIN).layout)
 
     if TYPE_CHECKING:
 
@@ -83,6 +171,9 @@ class Classifier(nn.Module):
     def train(self, mode: bool = True) -> "Classifier":
         """Stay in evaluation mode, whatever is asked."""
         return super().train(False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_form": None}  # a copy finds its own
 
     def _tap(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._tapped.append(inputs[0])
@@ -121,6 +212,10 @@ def _named_head(network: nn.Module, name: str) -> str:
     if not isinstance(getattr(modules[name], "weight", None), Tensor):
         raise TTCError(f"the layer '{name}' ({type(modules[name]).__name__}) has no weight with one row a class")
     return name
+
+
+def _alike(answer: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(answer, expected, rtol=1e-3, atol=1e-3 * float(expected.detach().abs().max()))
 
 
 def _options(names: list[str]) -> str:

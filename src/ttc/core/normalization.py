@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ttc.core.lean import is_large, norm_relu
 from ttc.errors import TTCError
 
 
@@ -54,9 +55,41 @@ class NamedNorm(nn.Module):
 
 
 class BatchNorm(NamedNorm):
-    """BN-BATCH: the mean and biased variance of the current batch, nothing remembered."""
+    """BN-BATCH: the mean and biased variance of the current batch, nothing remembered.
+
+    ``batches`` tells how many batches come in one tensor: each is then normalized by itself. ``rectify`` adds the
+    ReLU that follows in the network.
+    """
+
+    def __init__(self, layer: "_BatchNorm | NamedNorm") -> None:
+        super().__init__(layer)
+        self.batches, self.rectify = 1, False
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.rectify:
+            if self.batches == 1 and is_large(x) and self.weight is not None and self.has_variance(x):
+                return norm_relu(x, self.weight, self.bias, self.eps)
+            return self._forward(x).relu_()
+        return self._forward(x)
+
+    def _forward(self, x: Tensor) -> Tensor:
+        if self.batches == 1:
+            return self.normalized(x)
+        if torch.compiler.is_compiling():  # one loop for all; uncompiled it would be several passes over memory
+            return self._normalized_apart(x)
+        return torch.cat([self.normalized(batch) for batch in x.chunk(self.batches)])
+
+    def _normalized_apart(self, x: Tensor) -> Tensor:
+        apart = x.unflatten(0, (self.batches, -1))  # (batches, N, C, ...)
+        variance, mean = torch.var_mean(apart, [1, *range(3, apart.ndim)], correction=0, keepdim=True)
+        scale, shape = torch.rsqrt(variance + self.eps), (-1, *[1] * (x.ndim - 2))
+        scale = scale if self.weight is None else scale * self.weight.view(shape)
+        shift = -mean * scale if self.bias is None else self.bias.view(shape) - mean * scale
+        answer: Tensor = (apart * scale + shift).flatten(0, 1)
+        return answer
+
+    def normalized(self, x: Tensor) -> Tensor:
+        """``x`` as one batch."""
         if not self.has_variance(x):
             return self.held(x)
         return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)

@@ -87,6 +87,8 @@ def adapt(
     *,
     head: str | None = None,
     small_batches: bool | str = False,
+    compile: bool = False,
+    autocast: bool = False,
     **options: Any,
 ) -> Adapter:
     """An adapter for ``model``: call it with batches of images, it answers with logits and adapts as it goes.
@@ -94,7 +96,9 @@ def adapt(
     ``model`` is never touched: the adapter works on a private copy. ``head`` names the final layer when it cannot be
     told; ``options`` go to the method (``METHODS[method].options`` lists them), ``optimizer`` being a factory such as
     ``partial(torch.optim.Adam, lr=1e-3)``. ``small_batches=True`` makes any method fit for small batches, down to
-    single images (:func:`ttc.methods.small_batches.for_small_batches`).
+    single images (:func:`ttc.methods.small_batches.for_small_batches`). ``compile=True`` compiles the network, which
+    takes a minute at the first batch of each shape and needs a C++ compiler; ``autocast=True`` lets it calculate in
+    bfloat16, where the hardware has it.
 
     >>> pool = nn.AdaptiveAvgPool2d(1)
     >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), pool, nn.Flatten(), nn.Linear(8, 5))
@@ -111,7 +115,9 @@ def adapt(
                 f"'{method}' has no option '{option}'{_nearest(option, found.options)}; its options: {valid}"
             )
     with torch.inference_mode(False):
-        adapter = found.build(Classifier(model, head), **options)
+        classifier = Classifier(model, head)
+        classifier.compiles, classifier.autocast = compile, autocast
+        adapter = found.build(classifier, **options)
         if small_batches is not False:
             adapter = for_small_batches(adapter, small_batches)
             options["small_batches"] = small_batches

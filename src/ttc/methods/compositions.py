@@ -67,6 +67,7 @@ def ttc(
     views_together: bool = False,
     return_plain: bool = False,
     lr_reference_batch: float | None = None,
+    propagate: str = "all",
 ) -> ClusteringAdapter:
     """TTC: TENT with robust labels, a similarity constraint, sample selection and gathered gradients.
 
@@ -81,6 +82,9 @@ def ttc(
     A11 ``detach_similarity``, A12 ``normalize_features``, A13 ``bandwidth`` σ and ``spc_weight`` λ, A14 ``constrain``,
     A15 ``detach_neighbour``, A16 ``views_together``, A17 ``return_plain``, A19 ``optimizer``, A20
     ``lr_reference_batch``, A22 ``view``).
+
+    ``propagate="selected"`` saves work: the backward pass goes through the selected samples only, with the statistics
+    of the batch held constant in it. Another gradient, so another method, a little; docs/performance.md compares them.
 
     Differs from the paper: the loss is the mean over selected samples as in its Algorithm 1, not over the batch as in
     its equation; κ is held constant in the backward pass; equal entropies select every sample instead of none.
@@ -117,6 +121,7 @@ def ttc(
         reduce=_choice("loss_norm", loss_norm, {"selected": selected_mean, "batch": batch_mean}),
         answer=first_view if return_plain else None,
         together=views_together,
+        propagate=propagate,
         update=gather,
     )
 
