@@ -17,8 +17,8 @@ def tell(event: Event) -> None:
     print(f"  the guard, after {event.images} images: {event.action} ({event.reason})")
 
 
-any_order = torch.arange(300)
-in_order = labels[300:600].argsort(stable=True) + 300  # one class after the other: batch statistics mislead
+any_order = torch.arange(200)
+in_order = labels[300:500].argsort(stable=True) + 300  # one class after the other: batch statistics mislead
 for name, corruption, index in (
     ("contrast, any order", "contrast", any_order),
     ("JPEG, sorted", "jpeg_compression", in_order),

@@ -50,11 +50,11 @@ def agreeing(model: torch.nn.Module) -> ClusteringAdapter:
 
 model, images = ttc.models.embedded(), embedded()
 labels = torch.from_numpy(images.labels[:300])
-print(f"{'corruption':<18}{'norm':>8}{'tent':>8}{'ttc':>8}{'ours':>8}")
+print(f"{'corruption':<18}{'tent':>8}{'ttc':>8}{'ours':>8}")
 for corruption in ("gaussian_noise", "jpeg_compression"):
     pixels = corrupt(images.pixels(range(300)), corruption, severity=5)
     row = f"{corruption:<18}"
-    for adapter in (*(ttc.adapt(model, name) for name in ("norm", "tent", "ttc")), agreeing(model)):
+    for adapter in (*(ttc.adapt(model, name) for name in ("tent", "ttc")), agreeing(model)):
         answers = torch.cat([adapter(batch) for batch in as_tensor(pixels).split(50)])
         row += f"{100 * (answers.argmax(1) == labels).float().mean():8.1f}"
     print(row)

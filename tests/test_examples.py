@@ -13,7 +13,7 @@ SHOWN = {  # two accuracies for each: the second is the better one
     "adapt_custom_model": r"fog +as trained +([\d.]+) % +adapted +([\d.]+) %",
     "folder_of_images": r"as trained +([\d.]+) %.*\nadapted +([\d.]+) %",
     "guard_a_stream": r"sorted\n(?:.*\n)*  unguarded +([\d.]+) %(?:.*\n)*  guarded +([\d.]+) %",
-    "new_composition": r"gaussian_noise +([\d.]+) +[\d.]+ +[\d.]+ +([\d.]+)",
+    "new_composition": r"gaussian_noise +([\d.]+) +[\d.]+ +([\d.]+)",
     "resume_saved_adaptation": r"bit by bit: True\n(?=(?:.*\n)*source +([\d.]+))(?:.*\n)*Tuesday +([\d.]+)",
 }
 
