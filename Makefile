@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-slow bench format clean
+.PHONY: demo test test-slow bench docs format clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.core  ## adapt on corrupted images and show what it brings
@@ -12,7 +12,7 @@ demo: .venv/.core  ## adapt on corrupted images and show what it brings
 test: .venv/.dev  ## format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict src tests $(wildcard benchmarks tools)
+	$(BIN)/mypy --strict src tests $(wildcard benchmarks tools examples)
 	$(BIN)/pytest
 
 test-slow: .venv/.dev  ## the tests that take minutes
@@ -21,12 +21,16 @@ test-slow: .venv/.dev  ## the tests that take minutes
 bench: .venv/.bench  ## ratios measured side by side in one run
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+docs: .venv/.docs  ## the documentation site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html; with search: $(BIN)/python -m http.server -d site"
+
 format: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -42,3 +46,7 @@ clean:
 .venv/.bench: .venv/.dev
 	$(PIP) --editable '.[bench]'
 	touch $@
+
+.venv/.docs: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[docs]'
+	touch $@ .venv/.core

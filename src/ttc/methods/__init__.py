@@ -79,6 +79,7 @@ METHODS: dict[str, Method] = {
     "norm+flip": Method(with_flip(norm), STATISTICS, "2/0", BATCHES, "control"),
     "tent+flip": Method(with_flip(tent), AFFINE, "2/1", BATCHES, "control"),
 }
+"""The methods by name."""
 
 
 def adapt(
