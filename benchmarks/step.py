@@ -1,0 +1,115 @@
+"""The time of a step: literal transcriptions, ours, ours compiled, and the floor, taken in turns in one run.
+
+    python benchmarks/step.py --models resnet20 --sizes 16 100 --no-compile --output step.json
+
+Wall time, medians after two warm-up rounds; ratios are literal over ours, above one is faster. Stop other programs first.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import literal
+import torch
+from torch import Tensor, nn
+
+import ttc
+from ttc.bench.environment import environment
+from ttc.models.building import build
+from ttc.models.cifar_resnet import CifarResNet
+from ttc.models.wide_resnet import WideResNet
+
+Answer = Callable[[Tensor], Tensor]
+MODELS: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...]]] = {  # builder, size of image, batch sizes
+    "resnet20": (lambda: CifarResNet(20), 32, (1, 16, 100, 200)),
+    "wrn-16-4": (lambda: WideResNet(16, 4), 32, (1, 16, 100, 200)),
+    "resnet50": (lambda: build("imagenet-resnet50"), 224, (1, 16)),  # 100 images take 18 GB in the literal step
+}
+
+
+def contestants(model: nn.Module, compiled: bool) -> dict[str, Answer]:
+    found: dict[str, Answer] = {
+        "ttc literal": literal.TTC(model),
+        "ttc ours": ttc.adapt(model, "ttc"),
+        "ttc ours, selected": ttc.adapt(model, "ttc", propagate="selected"),
+        "floor": literal.Floor(model),
+        "tent literal": literal.Tent(model),
+        "tent ours": ttc.adapt(model, "tent"),
+        "norm literal": literal.Norm(model),
+        "norm ours": ttc.adapt(model, "norm"),
+    }
+    return {**found, "ttc ours, compiled": ttc.adapt(model, "ttc", compile=True)} if compiled else found
+
+
+def milliseconds(answers: dict[str, Answer], images: Tensor, seconds: float) -> dict[str, float]:
+    """Medians of as many rounds as the seconds allow, five at least."""
+    for _ in range(2):
+        for answer in answers.values():
+            answer(images)
+    spent: dict[str, list[float]] = {name: [] for name in answers}
+    begin = time.perf_counter()
+    while len(spent["floor"]) < 5 or time.perf_counter() - begin < seconds:
+        for name, answer in answers.items():
+            start = time.perf_counter()
+            answer(images)
+            spent[name].append(time.perf_counter() - start)
+    return {name: round(1000 * statistics.median(times), 2) for name, times in spent.items()}
+
+
+def ratios(took: dict[str, float]) -> dict[str, float]:
+    return {
+        name: round(took[f"{name.split()[0]} literal" if name != "floor" else "ttc literal"] / time_, 2)
+        for name, time_ in took.items()
+        if "literal" not in name
+    }
+
+
+def peak_megabytes(answer: Answer, images: Tensor) -> float:
+    """The most memory that tensors took at once during a step, above what was held before it."""
+    for _ in range(2):
+        answer(images)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        answer(images)
+    held = most = 0
+    assert profile.profiler is not None
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return round(most / 1e6, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["resnet20", "wrn-16-4"])
+    parser.add_argument("--sizes", nargs="+", type=int, default=None, help="batch sizes, in place of each model's own")
+    parser.add_argument("--no-compile", action="store_true", help="leave out the compiled step")
+    parser.add_argument("--seconds", type=float, default=20, help="for each model and batch size, at least")
+    parser.add_argument("--output", type=Path, default=Path("step.json"))
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found: dict[str, object] = {"environment": environment(), "threads": torch.get_num_threads()}
+    for name in given.models:
+        make, size, sizes = MODELS[name]
+        torch.manual_seed(0)
+        model = make().eval()
+        for count in given.sizes or sizes:
+            images = torch.rand(count, 3, size, size)
+            answers = contestants(model, not given.no_compile)
+            took = milliseconds(answers, images, given.seconds)
+            memory = {step: peak_megabytes(answers[step], images) for step in ("ttc literal", "ttc ours")}
+            share = round(memory["ttc ours"] / memory["ttc literal"], 2)
+            found[f"{name}, N = {count}"] = {"ms": took, "ratios": ratios(took), "MB": memory, "memory ratio": share}
+            print(f"{name}, N = {count}: {ratios(took)}, memory {share}", file=sys.stderr, flush=True)
+            given.output.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"written to {given.output}")
+
+
+if __name__ == "__main__":
+    main()
