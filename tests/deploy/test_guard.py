@@ -18,6 +18,7 @@ from ttc.core import Adapter, Classifier, frozen, norm_tunable
 from ttc.core.normalization import BatchNorm
 from ttc.core.origin import source_model
 from ttc.deploy import Event, Guard, Limits, Policy
+from ttc.deploy.signs import Movement
 
 Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
 # Mirroring changes the stripes of the small images, so most tests here do without the comparison of mirrored ones.
@@ -323,3 +324,16 @@ def test_single_images(model: nn.Module, labelled: Images) -> None:
         warnings.simplefilter("error")
         found = accuracy(guard, list(zip(images.split(1), labels.split(1), strict=True)))
     assert found > accuracy(ttc.adapt(model, "source"), [(images, labels)])
+
+
+@pytest.mark.parametrize("classes", [2, 4, 10])
+def test_chance_is_no_movement_and_order_is(classes: int) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    for size in (1, 50, 100):
+        chance, order = Movement(200, 50), Movement(200, 50)
+        for batch in torch.randint(classes, (3000,), generator=generator).split(size):
+            chance.observe(nn.functional.one_hot(batch, classes).float())
+            assert not chance.beyond(1.5)
+        for batch in torch.arange(classes).repeat_interleave(200).split(size):
+            order.observe(nn.functional.one_hot(batch, classes).float())
+        assert order.beyond(1.5)

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.core.adapter import Adapter
 from ttc.core.normalization import BatchNorm, BlendNorm, NamedNorm
@@ -18,7 +19,7 @@ class FilledNorm(NamedNorm):
     no gradient through the statistics.
     """
 
-    def __init__(self, layer: NamedNorm, *, places: int) -> None:
+    def __init__(self, layer: _BatchNorm | NamedNorm, *, places: int) -> None:
         super().__init__(layer)
         if self.mean is None or self.variance is None:
             raise TTCError("a window begins with the source's statistics, but a BatchNorm of the model stores none")

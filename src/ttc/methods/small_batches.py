@@ -13,12 +13,13 @@ from ttc.errors import TTCError
 SAMPLES_PER_STEP = 200  # the paper's: gradients of that many samples make one step
 IMAGE_WEIGHT = 0.01  # of a new image in the averages: a memory of about a hundred images
 SOURCE_COUNT = 16  # images that the source's statistics count for in a blend
-WINDOW = 100  # recent images that a new one is answered among
+WINDOW = 64  # recent images that a new one is answered among
+WINDOW_START = 16  # with fewer images in the window, the source's statistics stand in for those missing
 
 POLICIES: dict[str, Callable[[NamedNorm], NamedNorm]] = {
     "average": partial(AverageNorm, weight=IMAGE_WEIGHT),
     "blend": partial(BlendNorm, source_pseudo_count=SOURCE_COUNT),
-    "window": partial(FilledNorm, places=WINDOW),
+    "window": partial(FilledNorm, places=WINDOW_START),
 }
 
 
@@ -31,9 +32,9 @@ def for_small_batches(adapter: Adapter, policy: str | bool) -> Adapter:
     method with a learning-rate rule of its own (TIPI's lr · N / 200) keeps it. Selection below the mean entropy takes
     the mean over recent images. Methods without such parts stay as they are.
 
-    ``"window"`` leaves the method as it is and shows it the last 100 images with each batch
-    (:class:`ttc.core.window.Windowed`): it learns as from batches of 100, for the time of a hundred images each call.
-    Those images are in its memory, and in the files it saves.
+    ``"window"`` leaves the method as it is and shows it the last 64 images with each batch
+    (:class:`ttc.core.window.Windowed`): it answers and learns as from batches of 64, at the cost of 64 images a call.
+    Those images are held in memory, and in the files it saves.
     """
     name = "average" if policy is True else policy
     if name not in POLICIES:
