@@ -1,6 +1,7 @@
 """Label-free signs that an adaptation goes wrong: from the answers alone, and from comparing with the source model."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from ttc.deploy.policy import Limits
 
 class Average:
     """A mean over the last ``memory`` samples or so, exact until there are that many."""
+
+    holds: ClassVar[tuple[str, ...]] = ("seen", "value")
 
     def __init__(self, memory: int) -> None:
         self.memory, self.seen = memory, 0
@@ -26,6 +29,8 @@ class Average:
 
 class AnswerSigns:
     """What the answers say: are they sinking into few classes, or into false certainty?"""
+
+    holds: ClassVar[tuple[str, ...]] = ("histogram", "entropy", "usual_classes", "usual_entropy")
 
     def __init__(self, limits: Limits, memory: int, history: int) -> None:
         self.limits = limits
@@ -87,6 +92,8 @@ class SourceSigns:
     classes come in order both networks move, where only the domain changes the adapted one does not.
     """
 
+    holds: ClassVar[tuple[str, ...]] = ("lead", "disagreement", "source_moves", "adapted_moves")
+
     def __init__(self, limits: Limits, memory: int, block: int) -> None:
         self.limits = limits
         self.lead, self.disagreement = Average(memory), Average(memory)  # lead: of the source in steadiness
@@ -139,6 +146,8 @@ class Movement:
 
     Chance makes this 1 on average, with a variance of (π/2 - 1) / (E - 1) for E equally likely classes.
     """
+
+    holds: ClassVar[tuple[str, ...]] = ("waiting", "votes", "history", "ratio", "variance")
 
     def __init__(self, memory: int, block: int) -> None:
         self.block, self.waiting, self.votes = block, 0, torch.zeros(())
