@@ -18,6 +18,7 @@ import ttc
 from ttc.cli import adapting
 from ttc.cli.app import app
 from ttc.data import as_tensor
+from ttc.errors import TTCError
 from ttc.models import build
 
 Run = Callable[..., str]
