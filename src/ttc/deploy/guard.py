@@ -99,7 +99,8 @@ class Guard:
         """Put back what :meth:`state` copied: from there it goes on as if never stopped."""
         with self.adapter.lock:
             self.adapter.load_state(state["adapter"])
-            self._states = deque(state_of(state["states"]), maxlen=self.policy.snapshots)
+            self._states.clear()
+            self._states.extend(state_of(state["states"]))
             for name in HELD:
                 setattr(self, name, restored(getattr(self, name), state[name], torch.device("cpu")))
 
