@@ -18,6 +18,7 @@ import ttc
 from ttc.cli import adapting
 from ttc.cli.app import app
 from ttc.data import as_tensor
+from ttc.errors import TTCError
 from ttc.models import build
 
 Run = Callable[..., str]
@@ -82,10 +83,11 @@ def test_predictions_summary_adaptation_and_events(run: Run, folder: Path, weigh
     assert "is complete already" in run(folder)
 
 
+@pytest.mark.parametrize("guard", ["--guard", "--no-guard"])
 def test_it_goes_on_after_an_interruption_as_if_there_was_none(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+    guard: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ["--no-guard", "--method", "tent"]
+    options = [guard, "--method", "tent"]
     run(folder, "--out", "whole", *options)
     monkeypatch.setattr(adapting, "CHECKPOINT_SECONDS", 0.0)
     calls = []
@@ -102,9 +104,16 @@ def test_it_goes_on_after_an_interruption_as_if_there_was_none(
     assert "stopped; 16 of 30 images are kept in parts" in output
     with Path("parts/predictions.csv").open("a") as file:
         file.write("written after the checkpoint\n")
+    if guard == "--guard":
+        state = Path("parts/guard.pt").read_bytes()
+        Path("parts/guard.pt").write_bytes(b"damaged")
+        with pytest.raises(TTCError, match=r"cannot go on from parts/guard.pt; remove parts to start anew"):
+            run(folder, "--out", "parts", *options)
+        Path("parts/guard.pt").write_bytes(state)
     run(folder, "--out", "parts", *options)
     assert calls == [8, 8, 8, 8, 6]
-    for name in ("predictions.csv", "summary.json"):
+    assert not Path("parts/guard.pt").exists()
+    for name in ("predictions.csv", "summary.json", "events.jsonl"):
         assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
     digests = set()
     for name in ("parts", "whole"):

@@ -20,9 +20,9 @@ SMALL, LARGE = 300, 1000  # images of each corruption
 
 
 @cache
-def domain(corruption: str, count: int) -> tuple[Tensor, Tensor]:
-    """Images under one corruption at severity 5, seed 0."""
-    images = corrupted(first(embedded_images(), count), corruption, 5)
+def domain(corruption: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Images under one corruption at severity 5."""
+    images = corrupted(first(embedded_images(), count), corruption, 5, seed)
     return as_tensor(images.pixels(range(count))), torch.from_numpy(images.labels)
 
 
@@ -51,30 +51,50 @@ def test_ttc_on_single_images_nears_itself_on_batches_of_a_hundred() -> None:
         assert small > reference - 4
 
 
-def hard_streams(corruption: str) -> dict[str, Batches]:
-    images, labels = domain(corruption, LARGE)
+def hard_streams(corruption: str, size: int = 100, seed: int = 0) -> dict[str, Batches]:
+    images, labels = domain(corruption, LARGE, seed)
     order = labels.argsort(stable=True)
     domains = [domain(name, LARGE)[0] for name in ("gaussian_noise", "contrast", "fog", "jpeg_compression")]
-    plain = batches(images, labels, 100)
+    plain, count = batches(images, labels, size), LARGE // size
     return {
-        "sorted classes": batches(images[order], labels[order], 100),
-        "one image": [(images[7:8].expand(100, -1, -1, -1), labels[7:8].expand(100))] * 10,
-        "alternating domains": [(domains[i % 4][100 * i : 100 * i + 100], plain[i][1]) for i in range(10)],
-        "20 passes": plain[:3] * 20,
+        "sorted classes": batches(images[order], labels[order], size),
+        "one image": [(images[7:8].expand(size, -1, -1, -1), labels[7:8].expand(size))] * count,
+        "alternating domains": [(domains[i % 4][size * i : size * i + size], plain[i][1]) for i in range(count)],
+        "20 passes": plain[: SMALL // size] * 20,
     }
+
+
+def ends(method: str, stream: Batches, title: str) -> tuple[float, float, Guard]:
+    """Accuracy in the second half of a stream, of the source model and of the guarded method, and the guard."""
+    source, bare = ttc.adapt(embedded(), "source"), ttc.adapt(embedded(), method)
+    guard = Guard(ttc.adapt(embedded(), method))
+    half = len(stream) // 2
+    guarded = accuracy(guard, stream[:half]), accuracy(guard, stream[half:])
+    shipped = accuracy(source, stream[:half]), accuracy(source, stream[half:])
+    print(
+        f"{method}, {title}: halves of the stream: SOURCE {shipped[0]:.1f} {shipped[1]:.1f}, guarded "
+        f"{guarded[0]:.1f} {guarded[1]:.1f} ({guard.mode}); unguarded, whole: {accuracy(bare, stream):.1f}; "
+        f"{[*guard.events][:3]}"
+    )
+    return shipped[1], guarded[1], guard
 
 
 @pytest.mark.parametrize("corruption", ["gaussian_noise", "frost", "contrast", "jpeg_compression", "brightness"])
 def test_guarded_ttc_ends_no_worse_than_the_source_on_hard_streams(corruption: str) -> None:
     for name, stream in hard_streams(corruption).items():
-        source, bare = ttc.adapt(embedded(), "source"), ttc.adapt(embedded(), "ttc")
-        guard = Guard(ttc.adapt(embedded(), "ttc"))
-        half = len(stream) // 2
-        begins, ends = accuracy(guard, stream[:half]), accuracy(guard, stream[half:])
-        shipped = accuracy(source, stream[:half]), accuracy(source, stream[half:])
-        alone = accuracy(bare, stream)
-        print(
-            f"{corruption}, {name}: halves of the stream: SOURCE {shipped[0]:.1f} {shipped[1]:.1f}, guarded TTC "
-            f"{begins:.1f} {ends:.1f} ({guard.mode}); unguarded, whole: {alone:.1f}; {[*guard.events][:3]}"
-        )
-        assert ends >= shipped[1] - 1
+        shipped, guarded, _ = ends("ttc", stream, f"{corruption}, {name}")
+        assert guarded >= shipped - 1
+
+
+@pytest.mark.parametrize(
+    ("method", "corruption", "size"),
+    [("ttc", "fog", 50), ("ttc", "pixelate", 50), ("tent", "snow", 100), ("tent", "shot_noise", 50)],
+)
+def test_the_guard_judges_streams_it_was_not_made_for(method: str, corruption: str, size: int) -> None:
+    for name, stream in hard_streams(corruption, size, seed=1).items():
+        if name in {"sorted classes", "one image"}:
+            shipped, guarded, _ = ends(method, stream, f"{corruption}, N={size}, {name}")
+            assert guarded >= shipped - 1
+    healthy = batches(*domain(corruption, LARGE, 1), size)
+    _, _, guard = ends(method, healthy, f"{corruption}, N={size}, in random order")
+    assert guard.mode == "adapting"

@@ -126,7 +126,7 @@ def test_every_call_answers_or_refuses(data: st.DataObject) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            small: bool | str = data.draw(st.booleans() | st.just("blend"))
+            small: bool | str = data.draw(st.booleans() | st.sampled_from(["blend", "window"]))
             adapter = ttc.adapt(model, method, small_batches=small)
         except ttc.TTCError:
             CALLS["model refused"] += 1

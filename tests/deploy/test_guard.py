@@ -18,6 +18,7 @@ from ttc.core import Adapter, Classifier, frozen, norm_tunable
 from ttc.core.normalization import BatchNorm
 from ttc.core.origin import source_model
 from ttc.deploy import Event, Guard, Limits, Policy
+from ttc.deploy.signs import Movement
 
 Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
 # Mirroring changes the stripes of the small images, so most tests here do without the comparison of mirrored ones.
@@ -323,3 +324,37 @@ def test_single_images(model: nn.Module, labelled: Images) -> None:
         warnings.simplefilter("error")
         found = accuracy(guard, list(zip(images.split(1), labels.split(1), strict=True)))
     assert found > accuracy(ttc.adapt(model, "source"), [(images, labels)])
+
+
+@pytest.mark.parametrize("classes", [2, 4, 10])
+def test_chance_is_no_movement_and_order_is(classes: int) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    for size in (1, 50, 100):
+        chance, order = Movement(200, 50), Movement(200, 50)
+        for batch in torch.randint(classes, (3000,), generator=generator).split(size):
+            chance.observe(nn.functional.one_hot(batch, classes).float())
+            assert not chance.beyond(1.5)
+        for batch in torch.arange(classes).repeat_interleave(200).split(size):
+            order.observe(nn.functional.one_hot(batch, classes).float())
+        assert order.beyond(1.5)
+
+
+@pytest.mark.parametrize("stop", [3, 9])
+def test_a_kept_guard_goes_on_as_if_never_stopped(
+    stop: int, model: nn.Module, labelled: Images, tmp_path: Path
+) -> None:
+    images, labels = shifted(labelled, 600, seed=8)
+    batches = images[labels.argsort(stable=True)].split(50)  # classes in order: it falls back to the source
+    policy = Policy(look_every=50, snapshot_every=1, patience=2)
+    whole, stopped, resumed = (Guard(ttc.adapt(model, "tent", small_batches=True), policy) for _ in range(3))
+    expected = [whole(batch) for batch in batches]
+    for batch in batches[:stop]:
+        stopped(batch)
+    torch.save(stopped.state(), tmp_path / "guard.pt")
+    resumed.load_state(torch.load(tmp_path / "guard.pt", weights_only=True))
+    assert resumed.stats == stopped.stats
+    found = [resumed(batch) for batch in batches[stop:]]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected[stop:], strict=True))
+    assert resumed.stats == whole.stats
+    assert whole.events
+    assert resumed.mode == whole.mode

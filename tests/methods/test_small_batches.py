@@ -70,7 +70,7 @@ def test_single_values_have_statistics_too() -> None:
     assert (layer.variance > 0.1).all()
 
 
-@pytest.mark.parametrize("policy", [True, "blend"])
+@pytest.mark.parametrize("policy", [True, "blend", "window"])
 @pytest.mark.parametrize("name", sorted(ttc.METHODS))
 def test_every_method_takes_the_switch(
     name: str, policy: bool | str, model: nn.Module, stream: list[Tensor], tmp_path: Path
@@ -152,7 +152,9 @@ def test_selection_remembers_the_mean_over_the_stream() -> None:
 
 
 def test_an_unknown_policy_is_refused(model: nn.Module) -> None:
-    with pytest.raises(ttc.TTCError, match="small_batches is True, False or one of 'average', 'blend', got 'tiny'"):
+    with pytest.raises(
+        ttc.TTCError, match="small_batches is True, False or one of 'average', 'blend', 'window', got 'tiny'"
+    ):
         ttc.adapt(model, "ttc", small_batches="tiny")
 
 

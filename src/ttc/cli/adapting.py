@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.core import Adapter
+from ttc.core.state import State
 from ttc.data import ArrayImages, Images, as_tensor, image_folder
 from ttc.data.folders import SUFFIXES, FolderImages
 from ttc.deploy import Guard
@@ -25,6 +27,7 @@ from ttc.files import atomic
 
 CHECKPOINT_SECONDS = 20.0  # between checkpoints: what an interruption may cost
 PROGRESS, ADAPTATION, EVENTS, SUMMARY = "progress.json", "adaptation.safetensors", "events.jsonl", "summary.json"
+GUARD = "guard.pt"  # what the guard remembers, while there is something to go on with
 
 
 class Pictures(NamedTuple):
@@ -113,6 +116,8 @@ class Job:
             found = unlabelled(found)
         with _Writer(self, found, folder, done) as writer:
             answer = Guard(adapter, on_event=writer.note) if self.guard else adapter
+            if isinstance(answer, Guard) and done:
+                answer.load_state(_guard_state(folder / GUARD))
             self._answer(answer, adapter, found, done, writer)
         summary = _summary(folder, found, answer, writer)
         with atomic(folder / SUMMARY) as part:
@@ -121,7 +126,7 @@ class Job:
             _as_parquet(folder / "predictions.csv")
         return summary
 
-    def _answer(self, answer: Any, adapter: Adapter, found: Pictures, done: int, writer: "_Writer") -> None:
+    def _answer(self, answer: Guard | Adapter, adapter: Adapter, found: Pictures, done: int, writer: "_Writer") -> None:
         total = len(found.images)
         order = np.random.default_rng(self.seed).permutation(total) if self.shuffle else np.arange(total)
         columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}, left"), TimeRemainingColumn())
@@ -131,7 +136,7 @@ class Job:
             for first in range(done, total, self.batch_size):
                 index = order[first : first + self.batch_size]
                 logits = answer(as_tensor(found.images.pixels(index)).to(adapter.device))
-                writer.write(index.tolist(), logits.cpu(), adapter)
+                writer.write(index.tolist(), logits.cpu(), answer)
                 rate = (first + len(index) - done) / (time.monotonic() - begun)
                 progress.update(task, completed=first + len(index), rate=f"{rate:,.0f} images/s")
 
@@ -170,7 +175,7 @@ class _Writer:
         """Append one of the guard's events."""
         self.events.write(json.dumps(event._asdict()) + "\n")
 
-    def write(self, index: Sequence[int], logits: Tensor, adapter: Adapter) -> None:
+    def write(self, index: Sequence[int], logits: Tensor, answer: Guard | Adapter) -> None:
         """Append the answers for the images at ``index``."""
         log_probability = logits.double().log_softmax(1)
         entropy = torch.special.entr(log_probability.exp()).sum(1).tolist()
@@ -181,15 +186,20 @@ class _Writer:
         self.done += len(index)
         whole = self.done == len(self.found.images)
         if whole or time.monotonic() - self.saved > CHECKPOINT_SECONDS:
-            self._checkpoint(adapter)
+            self._checkpoint(answer, whole=whole)
 
     def _class(self, number: int) -> str:
         return self.found.classes[number] if self.found.classes else str(number)
 
-    def _checkpoint(self, adapter: Adapter) -> None:
+    def _checkpoint(self, answer: Guard | Adapter, *, whole: bool) -> None:
         self.predictions.flush()
         self.events.flush()
-        adapter.save(self.folder / ADAPTATION)
+        answer.save(self.folder / ADAPTATION)
+        if whole:
+            (self.folder / GUARD).unlink(missing_ok=True)
+        elif isinstance(answer, Guard):
+            with atomic(self.folder / GUARD) as part:
+                torch.save(answer.state(), part)
         self._keep_progress({name: path.stat().st_size for name, path in self.files.items()})
         self.saved = time.monotonic()
 
@@ -197,6 +207,13 @@ class _Writer:
         state = {"job": asdict(self.job), "total": len(self.found.images), "done": self.done, "sizes": sizes}
         with atomic(self.folder / PROGRESS) as part:
             part.write_text(json.dumps(state, indent=2) + "\n")
+
+
+def _guard_state(path: Path) -> State:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, UnpicklingError) as error:
+        raise TTCError(f"cannot go on from {path}; remove {path.parent} to start anew") from error
 
 
 def _summary(folder: Path, found: Pictures, answer: Any, writer: _Writer) -> dict[str, Any]:

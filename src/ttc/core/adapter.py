@@ -71,6 +71,10 @@ class Adapter(ABC):
         finally:
             self.load_state(before)
 
+    def context(self, x: Tensor) -> Tensor:
+        """The images among which ``x`` is answered, with ``x`` last: ``x`` alone, unless recent ones are kept."""
+        return x
+
     def reset(self) -> None:
         """Put everything back to the start; extended by methods that hold more than the model."""
         self.start.restore(self.model)

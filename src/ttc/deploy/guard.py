@@ -11,12 +11,16 @@ from torch import Tensor
 
 from ttc.core import Adapter
 from ttc.core.origin import source_model
-from ttc.core.state import State
+from ttc.core.state import State, restored, state_of
 from ttc.deploy.policy import Event, Policy
 from ttc.deploy.signs import AnswerSigns, SourceSigns, drift_of, dropped_by
 from ttc.errors import TTCError
 
 ADAPTING, FROZEN, SOURCE = MODES = ("adapting", "frozen", "source")
+HELD = (
+    *("_calls", "_images", "_unseen", "_compared_images", "_refused", "_rollbacks", "_noted", "_level", "_healthy"),
+    *("_dropped", "_drift", "_by_hand", "_answers", "_comparison"),
+)  # with the kept states, what it remembers
 LADDER = ("healthy", "warn", "roll back", "freeze", "source")  # what each step up brings
 
 
@@ -84,6 +88,21 @@ class Guard:
             self._by_hand = False
             self._start_over()
             self._note("reset", "asked for")
+
+    def state(self) -> State:
+        """A copy of everything it remembers, the adapter's state included; not the events, which were reported."""
+        with self.adapter.lock:
+            held = {name: state_of(getattr(self, name)) for name in HELD}
+            return {"adapter": self.adapter.state(), "states": state_of(list(self._states)), **held}
+
+    def load_state(self, state: State) -> None:
+        """Put back what :meth:`state` copied: from there it goes on as if never stopped."""
+        with self.adapter.lock:
+            self.adapter.load_state(state["adapter"])
+            self._states.clear()
+            self._states.extend(state_of(state["states"]))
+            for name in HELD:
+                setattr(self, name, restored(getattr(self, name), state[name], torch.device("cpu")))
 
     def save(self, path: str | Path) -> None:
         """Save the adaptation (:meth:`ttc.Adapter.save`)."""

@@ -1,6 +1,7 @@
 """Label-free signs that an adaptation goes wrong: from the answers alone, and from comparing with the source model."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from ttc.deploy.policy import Limits
 
 class Average:
     """A mean over the last ``memory`` samples or so, exact until there are that many."""
+
+    holds: ClassVar[tuple[str, ...]] = ("seen", "value")
 
     def __init__(self, memory: int) -> None:
         self.memory, self.seen = memory, 0
@@ -26,6 +29,8 @@ class Average:
 
 class AnswerSigns:
     """What the answers say: are they sinking into few classes, or into false certainty?"""
+
+    holds: ClassVar[tuple[str, ...]] = ("histogram", "entropy", "usual_classes", "usual_entropy")
 
     def __init__(self, limits: Limits, memory: int, history: int) -> None:
         self.limits = limits
@@ -87,6 +92,8 @@ class SourceSigns:
     classes come in order both networks move, where only the domain changes the adapted one does not.
     """
 
+    holds: ClassVar[tuple[str, ...]] = ("lead", "disagreement", "source_moves", "adapted_moves")
+
     def __init__(self, limits: Limits, memory: int, block: int) -> None:
         self.limits = limits
         self.lead, self.disagreement = Average(memory), Average(memory)  # lead: of the source in steadiness
@@ -95,10 +102,10 @@ class SourceSigns:
     def observe(self, adapter: Adapter, source: Classifier, x: Tensor, answer: Tensor) -> None:
         """Compare the two networks on a checked batch."""
         with torch.no_grad(), still(adapter.model):
-            theirs, ours = source(x).logits, adapter.model(x).logits
+            theirs, ours = source(x).logits, _in_context(adapter, x)
             if x.ndim == 4:
                 mirrored = x.flip(-1)
-                lead = _steadiness(theirs, source(mirrored).logits) - _steadiness(ours, adapter.model(mirrored).logits)
+                lead = _steadiness(theirs, source(mirrored).logits) - _steadiness(ours, _in_context(adapter, mirrored))
                 self.lead.add(lead.cpu(), len(x))
         self.source_moves.observe(theirs)
         self.adapted_moves.observe(ours)
@@ -110,15 +117,17 @@ class SourceSigns:
         return min(self.lead.seen, self.lead.memory)
 
     def undecided(self) -> bool:
-        """Whether every image is worth comparing: at the beginning, and while the source leads."""
-        return self.disagreement.seen < self.lead.memory or self.lead.value.item() > self.limits.steadiness
+        """Whether every image is worth comparing: at the beginning, and while the source leads or moves."""
+        moves = self.source_moves.ratio.value.item() > self.limits.source_movement
+        return moves or self.disagreement.seen < self.lead.memory or self.lead.value.item() > self.limits.steadiness
 
     def found(self) -> str | None:
         """What is wrong now, in a sentence, or None."""
         now, limits = self.measures(), self.limits
         if self.images >= 16 and now["source_lead"] > limits.steadiness + 0.5 / math.sqrt(self.images):
             return f"on mirrored images the source is steadier by {now['source_lead']:.2f}"
-        if now["source_movement"] > limits.source_movement and now["adapted_movement"] > limits.adapted_movement:
+        moved = now["adapted_movement"] > limits.adapted_movement
+        if moved and self.source_moves.beyond(limits.source_movement):
             return f"classes come in order: the answers move {now['adapted_movement']:.1f} times as far as by chance"
         return None
 
@@ -133,11 +142,21 @@ class SourceSigns:
 
 
 class Movement:
-    """How far the histogram of predictions in blocks of images goes from its history, in units of what chance does."""
+    """How far the histogram of predictions in blocks of images goes from its history, in units of what chance does.
+
+    Chance makes this 1 on average, with a variance of (π/2 - 1) / (E - 1) for E equally likely classes.
+    """
+
+    holds: ClassVar[tuple[str, ...]] = ("waiting", "votes", "history", "ratio", "variance")
 
     def __init__(self, memory: int, block: int) -> None:
         self.block, self.waiting, self.votes = block, 0, torch.zeros(())
-        self.history, self.ratio = Average(5 * memory), Average(memory)
+        self.history, self.ratio, self.variance = Average(5 * memory), Average(memory), Average(memory)
+
+    def beyond(self, limit: float) -> bool:
+        """Whether it goes further than ``limit``, and than four standard errors above what chance does."""
+        images = max(1, min(self.ratio.seen, self.ratio.memory))
+        return self.ratio.value.item() > max(limit, 1 + 4 * math.sqrt(self.variance.value.item() / images))
 
     def observe(self, logits: Tensor) -> None:
         """Take in the predictions for a batch; a whole block is compared with the history and joins it."""
@@ -150,8 +169,11 @@ class Movement:
         if self.history.seen:
             before = min(self.history.seen, self.history.memory)
             pooled = (count * share + before * self.history.value) / (count + before)
-            spread = (pooled * (1 - pooled) * (1 / count + 1 / before) * 2 / math.pi).sqrt().sum()  # E of |difference|
-            self.ratio.add((share - self.history.value).abs().sum() / spread.clamp(min=1e-6), count)
+            spread = (pooled * (1 - pooled) * (1 / count + 1 / before) * 2 / math.pi).sqrt()  # E of |difference|
+            total = spread.sum().clamp(min=1e-6)
+            classes = total.square() / spread.square().sum().clamp(min=1e-12)
+            self.ratio.add((share - self.history.value).abs().sum() / total, count)
+            self.variance.add(count * (math.pi / 2 - 1) / (classes - 1).clamp(min=1), count)
         self.history.add(share, count)
 
 
@@ -173,6 +195,12 @@ def dropped_by(adapter: Adapter) -> int:
     """How many batches the parts of an adapter did not learn from because the gradient was not finite."""
     parts = [getattr(adapter, name) for name in adapter.holds]
     return sum(dropped_by(part) if isinstance(part, Adapter) else getattr(part, "dropped", 0) for part in parts)
+
+
+def _in_context(adapter: Adapter, x: Tensor) -> Tensor:
+    """The adapted network's logits for ``x``, among the images that the adapter answers it with."""
+    logits: Tensor = adapter.model(adapter.context(x)).logits[-len(x) :]
+    return logits
 
 
 def _steadiness(logits: Tensor, mirrored: Tensor) -> Tensor:
