@@ -72,3 +72,8 @@ def test_it_needs_each_view_by_itself_and_selected_samples(options: dict[str, An
 def test_propagate_is_all_or_selected() -> None:
     with pytest.raises(ttc.TTCError, match="propagate is 'all' or 'selected', got 'some'"):
         ttc.adapt(CifarResNet(20), "ttc", propagate="some")
+
+
+def test_it_does_not_go_with_other_statistics() -> None:
+    with pytest.raises(ttc.TTCError, match="needs the statistics of the batch alone"):
+        ttc.adapt(CifarResNet(20), "ttc", propagate="selected", small_batches=True)

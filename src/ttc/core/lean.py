@@ -93,6 +93,12 @@ class _Convolved(torch.autograd.Function):
         return back[0], None, None
 
 
+def _where_positive(gradient: Tensor, y: Tensor) -> Tensor:
+    """``gradient`` where ``y`` is positive, else zero; written over ``y``."""
+    back: Tensor = torch.ops.aten.threshold_backward.grad_input(gradient, y, 0, grad_input=y)
+    return back
+
+
 class _ReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -104,8 +110,7 @@ class _ReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (kept,) = ctx.saved_tensors
-        back: Tensor = torch.ops.aten.threshold_backward(gradient, kept.to(gradient.dtype), 0)
-        return back
+        return _where_positive(gradient, kept.to(gradient.dtype))
 
 
 class _NormReLU(torch.autograd.Function):
@@ -121,7 +126,7 @@ class _NormReLU(torch.autograd.Function):
         x, weight, bias, mean, scale = ctx.saved_tensors
         # The output again, from the statistics: cheaper than to keep it.
         y, _, _ = torch.native_batch_norm(x, weight, bias, mean, scale.pow(-2), False, 0.0, 0.0)
-        gradient = torch.ops.aten.threshold_backward(gradient, y, 0)
+        gradient = _where_positive(gradient, y)
         needed = [*ctx.needs_input_grad[:2], bias is not None and ctx.needs_input_grad[2]]
         back = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight, None, None, mean, scale, True, ctx.eps, needed

@@ -1,6 +1,7 @@
 """The same network in a form that runs faster: activations in place of what they replace, or compiled."""
 
 import operator
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -82,7 +83,9 @@ def in_place(network: nn.Module) -> Run | None:
 
 def compiled(network: nn.Module) -> Run:
     """``network`` compiled by ``torch.compile``, at the first call for each shape of images."""
-    run: Run = torch.compile(network, dynamic=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of what its compiler uses
+        run: Run = torch.compile(network, dynamic=False)
     return run
 
 

@@ -19,7 +19,7 @@ from ttc.errors import TTCError
 ADAPTING, FROZEN, SOURCE = MODES = ("adapting", "frozen", "source")
 HELD = (
     *("_calls", "_images", "_unseen", "_compared_images", "_refused", "_rollbacks", "_noted", "_level", "_healthy"),
-    *("_dropped", "_drift", "_by_hand", "_answers", "_comparison"),
+    *("_dropped", "_drift", "_owed", "_by_hand", "_answers", "_comparison"),
 )  # with the kept states, what it remembers
 LADDER = ("healthy", "warn", "roll back", "freeze", "source")  # what each step up brings
 
@@ -146,7 +146,7 @@ class Guard:
         policy = self.policy
         self._calls = self._images = self._unseen = self._compared_images = self._refused = self._rollbacks = 0
         self._noted = self._level = self._healthy = self._dropped = 0
-        self._drift = 0.0
+        self._drift = self._owed = 0.0
         self._states: deque[State] = deque(maxlen=policy.snapshots)
         self._answers = AnswerSigns(policy.limits, policy.memory, policy.history)
         self._comparison = SourceSigns(policy.limits, policy.memory, policy.look_every)
@@ -176,9 +176,13 @@ class Guard:
 
     def _compare(self, x: Tensor, answer: Tensor) -> None:
         """Show the source model this batch too, when it is its turn."""
-        fraction = 1.0 if self._comparison.undecided() and self.mode == ADAPTING else self.policy.source_fraction
-        if not self.policy.source_fraction or self._compared_images >= fraction * self._images:
+        if not self.policy.source_fraction:
             return
+        if not (self._comparison.undecided() and self.mode == ADAPTING):  # in doubt, every batch's turn
+            self._owed += self.policy.source_fraction * len(x)
+            if self._owed < len(x):
+                return
+            self._owed -= len(x)
         self._compared_images += len(x)
         self._comparison.observe(self.adapter, self.source, self.adapter.checked(x), answer)
 

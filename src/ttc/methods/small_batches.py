@@ -39,6 +39,8 @@ def for_small_batches(adapter: Adapter, policy: str | bool) -> Adapter:
     name = "average" if policy is True else policy
     if name not in POLICIES:
         raise TTCError(f"small_batches is True, False or one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
+    if getattr(adapter, "propagate", "all") == "selected":
+        raise TTCError("propagate='selected' needs the statistics of the batch alone; leave out it or small_batches")
     without_batch_statistics(adapter.model.network, POLICIES[str(name)])
     if name == "window":
         return Windowed(adapter, WINDOW)

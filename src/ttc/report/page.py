@@ -52,7 +52,8 @@ def _summary(findings: Sequence[Findings]) -> str:
         f'<div class="chips">{_counts(study.claims)}</div></li>'
         for study in findings
     )
-    verdicts = [claim.verdict for study in findings for claim in study.claims]
+    # Away from the paper's data several studies come down to the same cells: what they say is counted once.
+    verdicts = [claim.verdict for claim in dict.fromkeys(claim for study in findings for claim in study.claims)]
     count = f"{len(verdicts)} claims of the paper were tried here: " + ", ".join(
         f"{verdicts.count(verdict)} {text}"
         for verdict, text in (("holds", "hold"), ("does not hold", "do not hold"), ("undecided", "are undecided"))
