@@ -2,13 +2,15 @@
 
 from importlib.resources import files
 
+import pytest
 import torch
 
 import ttc
 from ttc.data import as_tensor
 from ttc.data import embedded as embedded_images
+from ttc.errors import TTCError
 from ttc.files import checksum
-from ttc.models import embedded, embedded_card
+from ttc.models import build, embedded, embedded_card
 
 
 def test_its_card_tells_the_truth() -> None:
@@ -37,3 +39,10 @@ def test_each_call_gives_a_model_of_its_own() -> None:
 def test_it_adapts() -> None:
     images = as_tensor(embedded_images().pixels(range(50)))
     assert ttc.adapt(embedded(), "ttc")(images).shape == (50, 10)
+
+
+def test_it_has_a_name_as_other_models_do() -> None:
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.equal(build("embedded")(x), embedded()(x))
+    with pytest.raises(TTCError, match="comes with its weights, for 10 classes; for others name resnet20"):
+        build("embedded", num_classes=100)

@@ -191,7 +191,9 @@ def test_statistics_can_be_chosen() -> None:
 
 
 def test_unknown_names_and_counts() -> None:
-    with pytest.raises(TTCError, match=r"unknown model 'resnet21' \(near: resnet.*choose one of resnet20.*timm:NAME"):
+    with pytest.raises(
+        TTCError, match=r"unknown model 'resnet21' \(near: resnet.*choose embedded or one of resnet20.*timm:NAME"
+    ):
         build("resnet21")
     with pytest.raises(TTCError, match="number of classes must be at least 1, got 0"):
         build("resnet20", num_classes=0)

@@ -69,11 +69,11 @@ def _network(name: str, checkpoint: Path | None, num_classes: int | None, device
     import torch
 
     from ttc.errors import TTCError
-    from ttc.models import MODELS, build, embedded
+    from ttc.models import MODELS, build
 
     if checkpoint is None and name in MODELS:
         raise TTCError(f"the model '{name}' comes without weights; give them with --checkpoint FILE")
-    network = embedded() if name == "embedded" else build(name, num_classes, checkpoint)
+    network = build(name, num_classes, checkpoint)
     try:
         return network.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:

@@ -7,7 +7,9 @@ import typer
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(help="A zoo name, timm:NAME, torchvision:NAME or package.module:function.")],
+    model: Annotated[
+        str, typer.Argument(help="embedded, a zoo name, timm:NAME, torchvision:NAME or package.module:function.")
+    ],
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load: .pt, .pth, .th or .safetensors.")] = None,
     head: Annotated[str | None, typer.Option(help="The final layer's name, where it cannot be told.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="The batch size you plan to use.", min=1)] = None,

@@ -7,6 +7,7 @@ from torch import nn
 
 from ttc.errors import TTCError
 from ttc.models.checkpoints import head_classes, load_state, read_state
+from ttc.models.embedded import embedded
 from ttc.models.external import own_model, timm_model, torchvision_model
 from ttc.models.zoo import MODELS
 
@@ -16,20 +17,24 @@ def build(
 ) -> nn.Module:
     """The model ``name`` in evaluation mode, taking images in [0, 1], with the weights of ``checkpoint`` if given.
 
-    ``name`` is a key of ``MODELS``, ``timm:NAME``, ``torchvision:NAME[@WEIGHTS]``, or ``package.module:function``.
-    ``num_classes`` defaults to the checkpoint's, else to the architecture's dataset. ``statistics``, a key of
+    ``name`` is ``embedded``, a key of ``MODELS``, ``timm:NAME``, ``torchvision:NAME[@WEIGHTS]``, or
+    ``package.module:function``. ``num_classes`` defaults to the checkpoint's, else to the architecture's dataset. ``statistics``, a key of
     ``STATISTICS``, replaces the input statistics that belong to a zoo name; the other models bring their own.
     """
     if num_classes is not None and num_classes < 1:
         raise TTCError(f"the number of classes must be at least 1, got {num_classes}")
     kind, _, rest = name.partition(":")
+    if name == "embedded":
+        if checkpoint is not None or statistics is not None or num_classes not in {None, 10}:
+            raise TTCError("the embedded model comes with its weights, for 10 classes; for others name resnet20")
+        return embedded()
     if name in MODELS:
         return _zoo_model(name, num_classes, checkpoint, statistics).eval()
     if not rest:
         near = ", ".join(difflib.get_close_matches(name, MODELS, 3, 0.4))
         raise TTCError(
-            f"unknown model {name!r}{f' (near: {near})' if near else ''}: choose one of {', '.join(MODELS)}, "
-            "or timm:NAME, torchvision:NAME, package.module:function"
+            f"unknown model {name!r}{f' (near: {near})' if near else ''}: choose embedded or one of "
+            f"{', '.join(MODELS)}, or timm:NAME, torchvision:NAME, package.module:function"
         )
     if statistics is not None:
         raise TTCError(f"{name} brings its own input statistics: leave out statistics={statistics!r}")
