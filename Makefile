@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: demo test test-slow bench docs format clean
+.PHONY: demo test test-slow bench dist docs format clean
 .DEFAULT_GOAL := test
 
 demo: .venv/.core  ## adapt on corrupted images and show what it brings
@@ -24,6 +24,11 @@ bench: .venv/.bench  ## ratios measured side by side in one run
 docs: .venv/.docs  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html; with search: $(BIN)/python -m http.server -d site"
+
+dist: .venv/bin/python  ## wheel and sdist, checked; the same bytes from the same files
+	$(PIP) build twine hatchling
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 format: .venv/.dev
 	$(BIN)/ruff format .

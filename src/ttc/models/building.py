@@ -18,8 +18,9 @@ def build(
     """The model ``name`` in evaluation mode, taking images in [0, 1], with the weights of ``checkpoint`` if given.
 
     ``name`` is ``embedded``, a key of ``MODELS``, ``timm:NAME``, ``torchvision:NAME[@WEIGHTS]``, or
-    ``package.module:function``. ``num_classes`` defaults to the checkpoint's, else to the architecture's dataset. ``statistics``, a key of
-    ``STATISTICS``, replaces the input statistics that belong to a zoo name; the other models bring their own.
+    ``package.module:function``. ``num_classes`` defaults to the checkpoint's, else to the architecture's dataset.
+    ``statistics``, a key of ``STATISTICS``, replaces the input statistics that belong to a zoo name; the other models
+    bring their own.
     """
     if num_classes is not None and num_classes < 1:
         raise TTCError(f"the number of classes must be at least 1, got {num_classes}")
