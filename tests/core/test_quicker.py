@@ -194,6 +194,9 @@ def test_autocast_answers_nearly_alike() -> None:
     assert half.dtype == torch.float32
     assert not torch.equal(half, full)
     torch.testing.assert_close(half, full, atol=0.2, rtol=0.1)
+    adapter = ttc.adapt(network, "ttc")
+    with torch.autocast("cpu", torch.bfloat16):  # the caller's own holds too
+        assert not torch.equal(adapter(batch), full)
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++", "cl"))), reason="no C++ compiler is installed")

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -77,7 +78,7 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Prediction:
         self._tapped.clear()
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(x.device.type, torch.bfloat16) if self.autocast else nullcontext():  # or the caller's own
             run, layout, _ = self._form or PLAIN
             logits = (self.network if run is None else run)(x.contiguous(memory_format=layout))
         tapped, self._tapped = self._tapped, []

@@ -96,7 +96,8 @@ def as_csv(table: Table) -> str:
 
 def document(findings: Findings) -> str:
     """A study in Markdown: what it found, its claims, its tables beside the paper's, its notes."""
-    parts = [f"# {findings.title}\n", findings.about + "\n", f"Profile: {findings.profile}. {findings.headline}\n"]
+    profile = f"Profile: {findings.profile}. " if findings.profile else ""
+    parts = [f"# {findings.title}\n", findings.about + "\n", f"{profile}{findings.headline}\n"]
     parts += [_claims(findings)] if findings.claims else []
     for table in findings.tables:
         parts.append(f"## {table.title}\n\n{markdown(table)}")
