@@ -7,7 +7,7 @@ from tests.studies.conftest import measured
 from ttc.studies import study_named
 from ttc.studies.measured import published
 from ttc.studies.reproduction import accuracy_table, claim, findings, headline
-from ttc.studies.study import Entry, Greater, Scale, Study, scales
+from ttc.studies.study import Entry, Greater, Study, scales
 
 STUDY = Study(
     name="small",
@@ -19,7 +19,7 @@ STUDY = Study(
         Entry("ETA", "eta", paper="ETA"),
         Entry("TTC", "ttc", paper="TTC"),
     ),
-    scale=scales(Scale(10)),
+    scale=scales(images=10),
     table="cifar10c-wrn28-10",
 )
 

@@ -24,7 +24,7 @@ from ttc.core import Adapter
 from ttc.data.images import Images, as_tensor
 from ttc.errors import TTCError
 
-LIVE = 5  # batches of a SOURCE cell that are run to be timed and to check the kept answers
+LIVE = 3  # batches of a SOURCE cell that are run to be timed and to check the kept answers
 
 
 @dataclass(frozen=True)

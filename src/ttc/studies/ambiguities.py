@@ -3,7 +3,7 @@
 from ttc.report.findings import Figure
 from ttc.studies.figures import gains
 from ttc.studies.measured import Measured
-from ttc.studies.study import FIVE, THREE, Entry, Scale, Study, scales
+from ttc.studies.study import THREE, Entry, Study, scales
 
 READINGS = {
     "A1 loss over the batch": "loss_norm='batch'",
@@ -40,7 +40,7 @@ STUDY = Study(
     setting="cifar10c",
     elsewhere=True,
     entries=(Entry("TTC", "ttc"), *(Entry(name, f"ttc({option})") for name, option in READINGS.items())),
-    scale=scales(Scale(2000, THREE), Scale(None, FIVE)),
+    scale=scales(THREE),
     baseline="TTC",
     figures=_figures,
     notes=(

@@ -3,7 +3,7 @@
 from ttc.report.findings import Figure
 from ttc.studies.figures import gains
 from ttc.studies.measured import Measured
-from ttc.studies.study import FIVE, Entry, Greater, Scale, Study, scales
+from ttc.studies.study import FIVE, Entry, Greater, Study, scales
 
 
 def _figures(measured: Measured) -> tuple[Figure, ...]:
@@ -27,7 +27,7 @@ STUDY = Study(
         *(Entry(name, f"ttc(view='{view}')", paper=name) for name, view in VIEWS.items()),
         Entry("HorFlip", "ttc", paper="HorFlip"),
     ),
-    scale=scales(Scale(2000, FIVE)),
+    scale=scales(FIVE),
     table="augmentations",
     baseline="HorFlip",
     claims=tuple(Greater(f"The horizontal flip is better than {name}.", "HorFlip", name) for name in VIEWS),

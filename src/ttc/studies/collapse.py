@@ -9,7 +9,7 @@ from ttc.report import Panels, Rule, line_chart
 from ttc.report.findings import Figure
 from ttc.report.palette import Style
 from ttc.studies.measured import Measured
-from ttc.studies.study import THREE, Entry, Greater, Scale, Study, scales
+from ttc.studies.study import THREE, Entry, Greater, Study, scales
 
 ENTRIES = (
     Entry("SOURCE", "source", 100, "SOURCE"),
@@ -87,7 +87,7 @@ STUDY = Study(
     contest=False,
     elsewhere=True,
     entries=ENTRIES,
-    scale=scales(Scale(2000, THREE), Scale(None, THREE)),
+    scale=scales(THREE),
     table="collapse",
     claims=(
         Greater("TENT with single images falls below the source model.", "SOURCE", "TENT (batch size = 1)"),

@@ -9,7 +9,7 @@ from ttc.bench.statistics import paired_interval
 from ttc.report import Panels, line_chart
 from ttc.report.findings import Claim, Figure, Table, Value
 from ttc.studies.measured import Measured
-from ttc.studies.study import Entry, Scale, Study, scales
+from ttc.studies.study import Entry, Study, scales
 
 CORRUPTION = "impulse_noise"
 SHOWN, GRID = 6, 96
@@ -139,7 +139,7 @@ STUDY = Study(
     setting="cifar10c",
     contest=False,
     entries=(Entry("TENT", "tent"), Entry("TTC", "ttc")),
-    scale=scales(Scale(2000, (CORRUPTION,)), Scale(None, (CORRUPTION,)), Scale(None, (CORRUPTION,))),
+    scale=scales((CORRUPTION,), paper=(CORRUPTION,)),
     baseline="TENT",
     figures=_figures,
     extra=_table,

@@ -2,7 +2,7 @@
 "seems to run them."""
 
 from ttc.studies.figures import per_corruption
-from ttc.studies.study import Entry, Greater, Scale, Study, scales
+from ttc.studies.study import Entry, Greater, Study, scales
 
 ENTRIES = (
     Entry("SOURCE", "source", paper="SOURCE"),
@@ -31,7 +31,7 @@ def main_table(name: str, title: str, about: str, table: str, setting: str, *not
         about=about,
         setting=setting,
         entries=ENTRIES,
-        scale=scales(Scale(2000)),
+        scale=scales(),
         table=table,
         claims=CLAIMS,
         figures=per_corruption,

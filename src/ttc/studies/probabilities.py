@@ -7,7 +7,7 @@ from ttc.report import Panels, line_chart
 from ttc.report.findings import Claim, Figure, Table, Value
 from ttc.report.palette import Style
 from ttc.studies.measured import Measured
-from ttc.studies.study import Scale, Study, scales
+from ttc.studies.study import Study, scales
 
 RATES = {2: 0.11, 3: 0.15, 10: 0.37, 100: 2.4}  # the step for each K, chosen so that all panels show the whole way
 CLASSES, STEPS = tuple(RATES), 60
@@ -102,7 +102,7 @@ STUDY = Study(
     setting="cifar10c",
     contest=False,
     entries=(),
-    scale=scales(Scale(None)),
+    scale=scales(),
     figures=_figures,
     extra=_table,
     judged=_claims,

@@ -54,9 +54,9 @@ class Scale:
     corruptions: tuple[str, ...] = ALL
 
 
-def scales(embedded: Scale, cpu: Scale | None = None, paper: Scale | None = None) -> Mapping[str, Scale]:
-    """The scale of each profile; what is not given is everything."""
-    return {"embedded": embedded, "cpu": cpu or Scale(None), "paper": paper or Scale(None)}
+def scales(corruptions: tuple[str, ...] = ALL, paper: tuple[str, ...] = ALL, images: int = 2000) -> Mapping[str, Scale]:
+    """The scale of each profile: so many images of these corruptions, all images of them, and what the paper shows."""
+    return {"embedded": Scale(images, corruptions), "cpu": Scale(None, corruptions), "paper": Scale(None, paper)}
 
 
 @dataclass(frozen=True)
