@@ -29,7 +29,7 @@ Answer = Callable[[Tensor], Tensor]
 MODELS: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...]]] = {  # builder, size of image, batch sizes
     "resnet20": (lambda: CifarResNet(20), 32, (1, 16, 100, 200)),
     "wrn-16-4": (lambda: WideResNet(16, 4), 32, (1, 16, 100, 200)),
-    "resnet50": (lambda: build("imagenet-resnet50"), 224, (1, 16)),  # 100 images take 18 GB in the literal step
+    "resnet50": (lambda: build("imagenet-resnet50"), 224, (1, 16)),  # 100 images take 17 GB in the literal step
 }
 
 
