@@ -105,21 +105,47 @@ def test_it_goes_on_after_an_interruption_as_if_there_was_none(
     with Path("parts/predictions.csv").open("a") as file:
         file.write("written after the checkpoint\n")
     if guard == "--guard":
-        state = Path("parts/guard.pt").read_bytes()
-        Path("parts/guard.pt").write_bytes(b"damaged")
-        with pytest.raises(TTCError, match=r"cannot go on from parts/guard.pt; remove parts to start anew"):
+        state = Path("parts/guard-16.pt").read_bytes()
+        Path("parts/guard-16.pt").write_bytes(b"damaged")
+        with pytest.raises(TTCError, match=r"cannot go on from parts/guard-16.pt; remove parts to start anew"):
             run(folder, "--out", "parts", *options)
-        Path("parts/guard.pt").write_bytes(state)
+        Path("parts/guard-16.pt").write_bytes(state)
     run(folder, "--out", "parts", *options)
     assert calls == [8, 8, 8, 8, 6]
-    assert not Path("parts/guard.pt").exists()
+    names = {"predictions.csv", "summary.json", "events.jsonl", "progress.json", "adaptation.safetensors"}
+    assert {path.name for path in Path("parts").iterdir()} == names
     for name in ("predictions.csv", "summary.json", "events.jsonl"):
         assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
-    digests = set()
-    for name in ("parts", "whole"):
-        with safe_open(f"{name}/adaptation.safetensors", "pt") as saved:
-            digests.add(saved.metadata()["digest"])
-    assert len(digests) == 1
+    assert digest("parts") == digest("whole")
+
+
+def digest(name: str) -> str:
+    """That of the adaptation a run left."""
+    with safe_open(f"{name}/adaptation.safetensors", "pt") as saved:
+        return str(saved.metadata()["digest"])
+
+
+@pytest.mark.parametrize("checkpoint", [1, 2, 4])
+def test_a_kill_amid_a_checkpoint_costs_that_checkpoint_alone(
+    checkpoint: int, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--guard", "--method", "tent"]
+    run(folder, "--out", "whole", *options)
+    monkeypatch.setattr(adapting, "CHECKPOINT_SECONDS", 0.0)
+    kept, before = adapting._Writer._keep_progress, []
+
+    def killed(writer: adapting._Writer, sizes: dict[str, int]) -> None:
+        before.append(writer.done)
+        if len(before) == 1 + checkpoint:  # the first is made before any image
+            raise KeyboardInterrupt
+        kept(writer, sizes)
+
+    monkeypatch.setattr(adapting._Writer, "_keep_progress", killed)
+    assert f"stopped; {(checkpoint - 1) * 8} of 30 images are kept in parts" in run(folder, "--out", "parts", *options)
+    run(folder, "--out", "parts", *options)
+    assert Path("parts/predictions.csv").read_bytes() == Path("whole/predictions.csv").read_bytes()
+    assert digest("parts") == digest("whole")
+    assert not [*Path("parts").glob("*-*")]
 
 
 def test_an_interruption_before_the_first_checkpoint(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,14 @@ from ttc.files import atomic
 
 CHECKPOINT_SECONDS = 20.0  # between checkpoints: what an interruption may cost
 PROGRESS, ADAPTATION, EVENTS, SUMMARY = "progress.json", "adaptation.safetensors", "events.jsonl", "summary.json"
-GUARD = "guard.pt"  # what the guard remembers, while there is something to go on with
+
+
+def checkpoint(folder: Path, done: int) -> tuple[Path, Path]:
+    """The adaptation and what the guard remembers after ``done`` images, while there are more to come.
+
+    Progress names them by that number: a kill at any moment leaves the pair that belongs to it.
+    """
+    return folder / f"adaptation-{done}.safetensors", folder / f"guard-{done}.pt"
 
 
 class Pictures(NamedTuple):
@@ -110,14 +117,15 @@ class Job:
         """Answer the images from number ``done`` on and write everything; the summary."""
         folder.mkdir(parents=True, exist_ok=True)
         adapter = ttc.adapt(network, self.method, head=self.head, small_batches=self.small_batches)
+        adaptation, memory = checkpoint(folder, done)
         if done or start is not None:
-            adapter.load(folder / ADAPTATION if done else start or "")
+            adapter.load(adaptation if done else start or "")
         if found.labelled and found.classes is not None and len(found.classes) != adapter.model.num_classes:
             found = unlabelled(found)
         with _Writer(self, found, folder, done) as writer:
             answer = Guard(adapter, on_event=writer.note) if self.guard else adapter
             if isinstance(answer, Guard) and done:
-                answer.load_state(_guard_state(folder / GUARD))
+                answer.load_state(_guard_state(memory))
             self._answer(answer, adapter, found, done, writer)
         summary = _summary(folder, found, answer, writer)
         with atomic(folder / SUMMARY) as part:
@@ -194,13 +202,16 @@ class _Writer:
     def _checkpoint(self, answer: Guard | Adapter, *, whole: bool) -> None:
         self.predictions.flush()
         self.events.flush()
-        answer.save(self.folder / ADAPTATION)
-        if whole:
-            (self.folder / GUARD).unlink(missing_ok=True)
-        elif isinstance(answer, Guard):
-            with atomic(self.folder / GUARD) as part:
+        adaptation, memory = checkpoint(self.folder, self.done)
+        answer.save(self.folder / ADAPTATION if whole else adaptation)
+        if isinstance(answer, Guard) and not whole:
+            with atomic(memory) as part:
                 torch.save(answer.state(), part)
         self._keep_progress({name: path.stat().st_size for name, path in self.files.items()})
+        for pattern in ("adaptation-*.safetensors", "guard-*.pt"):
+            for path in self.folder.glob(pattern):
+                if whole or path not in (adaptation, memory):
+                    path.unlink()
         self.saved = time.monotonic()
 
     def _keep_progress(self, sizes: dict[str, int]) -> None:
