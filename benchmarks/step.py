@@ -47,14 +47,14 @@ def contestants(model: nn.Module, compiled: bool) -> dict[str, Answer]:
     return {**found, "ttc ours, compiled": ttc.adapt(model, "ttc", compile=True)} if compiled else found
 
 
-def milliseconds(answers: dict[str, Answer], images: Tensor, seconds: float) -> dict[str, float]:
-    """Medians of as many rounds as the seconds allow, five at least."""
-    for _ in range(2):
+def milliseconds(answers: dict[str, Answer], images: Tensor, seconds: float, rounds: int) -> dict[str, float]:
+    """Medians of as many rounds as the seconds allow, and ``rounds`` at least."""
+    for _ in range(min(2, rounds // 2)):
         for answer in answers.values():
             answer(images)
     spent: dict[str, list[float]] = {name: [] for name in answers}
     begin = time.perf_counter()
-    while len(spent["floor"]) < 5 or time.perf_counter() - begin < seconds:
+    while len(spent["floor"]) < rounds or time.perf_counter() - begin < seconds:
         for name, answer in answers.items():
             start = time.perf_counter()
             answer(images)
@@ -71,9 +71,7 @@ def ratios(took: dict[str, float]) -> dict[str, float]:
 
 
 def peak_megabytes(answer: Answer, images: Tensor) -> float:
-    """The most memory that tensors took at once during a step, above what was held before it."""
-    for _ in range(2):
-        answer(images)
+    """The most memory that tensors took at once during a step, above what was held before it; not the first step."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
         answer(images)
@@ -92,6 +90,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=int, default=None, help="batch sizes, in place of each model's own")
     parser.add_argument("--no-compile", action="store_true", help="leave out the compiled step")
     parser.add_argument("--seconds", type=float, default=20, help="for each model and batch size, at least")
+    parser.add_argument("--rounds", type=int, default=5, help="for each, at least; 2 where a step takes a minute")
     parser.add_argument("--output", type=Path, default=Path("step.json"))
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -103,7 +102,7 @@ def main() -> None:
         for count in given.sizes or sizes:
             images = torch.rand(count, 3, size, size)
             answers = contestants(model, not given.no_compile)
-            took = milliseconds(answers, images, given.seconds)
+            took = milliseconds(answers, images, given.seconds, given.rounds)
             memory = {step: peak_megabytes(answers[step], images) for step in ("ttc literal", "ttc ours")}
             share = round(memory["ttc ours"] / memory["ttc literal"], 2)
             found[f"{name}, N = {count}"] = {"ms": took, "ratios": ratios(took), "MB": memory, "memory ratio": share}
