@@ -2,8 +2,8 @@
 
     python benchmarks/step.py --models resnet20 --sizes 16 100 --no-compile --output step.json
 
-Wall time, medians after two warm-up rounds; ratios are literal over ours, so above one is faster. Stop other programs
-first.
+Wall time, medians after two warm-up rounds, one for ``--rounds 2``; ratios are literal over ours, so above one is
+faster. Stop other programs first.
 """
 
 import argparse
