@@ -149,8 +149,8 @@ def test_labels_are_spread_in_order_and_apart(wanted: list[float]) -> None:
     assert all(-1e-6 <= place <= 300 + 1e-6 for place in found)
 
 
-@given(st.lists(st.integers(0, 40), min_size=1, max_size=3))
-def test_up_to_three_marks_on_a_row_never_hide_each_other(places: list[int]) -> None:
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=5))
+def test_up_to_five_marks_on_a_row_never_hide_each_other(places: list[int]) -> None:
     shifts = lifted(places, 11, 7)
     assert shifts[0] == 0
     for (a, up), (b, down) in itertools.combinations(zip(places, shifts, strict=True), 2):

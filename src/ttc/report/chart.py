@@ -55,7 +55,7 @@ class Chart:
     @property
     def row(self) -> float:
         """The height of a category's row: more where many marks may have to make way for each other."""
-        return 30.0 if sum(series.kind == "dots" for series in self.series) > 3 else 24.0
+        return 38.0 if sum(series.kind == "dots" for series in self.series) > 3 else 24.0
 
     def heading(self, width: float, *, legend: bool) -> tuple[list[Shape], float]:
         """The title and the legend, and the height they take."""

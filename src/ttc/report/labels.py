@@ -112,7 +112,7 @@ def lifted(places: Sequence[float], width: float, step: float) -> list[float]:
     >>> lifted([50, 52, 90], 11, 7.0)
     [0.0, -7.0, 0.0]
     """
-    shifts = (0.0, -step, step, -0.5 * step, 0.5 * step)
+    shifts = (0.0, -step, step, -2 * step, 2 * step)
     found: list[float] = []
     for place in places:
         near = [other for other, there in zip(found, places, strict=False) if abs(there - place) < width]
