@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,9 +116,13 @@ def test_wrong_grids_are_refused(grid: Grid, sentence: str, place: Path) -> None
         ({"dataset": "folder:absent"}, "absent"),
         ({"model": "resnet20"}, "the model 'resnet20' comes without weights; give them with --checkpoint FILE"),
         ({"model": "resnet21"}, "unknown model 'resnet21'"),
+        (
+            {"model": "embedded", "checkpoint": Path("mine.pt")},
+            "comes with its weights .* name the architecture they belong",
+        ),
         ({"model": "small_nets:few"}, "tells 2 classes apart and folder:pictures has 3; choose a --model"),
     ],
 )
-def test_wrong_subjects_are_refused(changes: dict[str, str], sentence: str, place: Path) -> None:
+def test_wrong_subjects_are_refused(changes: dict[str, Any], sentence: str, place: Path) -> None:
     with pytest.raises(TTCError, match=sentence):
         cells(Grid(specs("norm"), ("fog",)), subject(**changes))

@@ -44,5 +44,5 @@ def test_it_adapts() -> None:
 def test_it_has_a_name_as_other_models_do() -> None:
     x = torch.rand(2, 3, 32, 32)
     assert torch.equal(build("embedded")(x), embedded()(x))
-    with pytest.raises(TTCError, match="comes with its weights, for 10 classes; for others name resnet20"):
+    with pytest.raises(TTCError, match="comes with its weights and input statistics, for 10 classes; for weights or"):
         build("embedded", num_classes=100)

@@ -157,13 +157,10 @@ def _part(images: Images, count: int | None, by_class: bool) -> Images:
 
 @lru_cache(maxsize=2)
 def _network(subject: Subject, num_classes: int, dtype: str, device: str) -> nn.Module:
-    if subject.model == "embedded":
-        network = models.embedded()
-    else:
-        checkpoint = subject.checkpoint
-        if checkpoint is None and subject.model in models.MODELS:
-            raise TTCError(f"the model '{subject.model}' comes without weights; give them with --checkpoint FILE")
-        network = models.build(subject.model, num_classes=num_classes, checkpoint=checkpoint)
+    if subject.checkpoint is None and subject.model in models.MODELS:
+        raise TTCError(f"the model '{subject.model}' comes without weights; give them with --checkpoint FILE")
+    classes = None if subject.model == "embedded" else num_classes  # its ten, of which the data may have fewer
+    network = models.build(subject.model, classes, subject.checkpoint)
     try:
         return network.to(device, getattr(torch, dtype)).eval()
     except (RuntimeError, AssertionError) as error:

@@ -27,7 +27,10 @@ def build(
     kind, _, rest = name.partition(":")
     if name == "embedded":
         if checkpoint is not None or statistics is not None or num_classes not in {None, 10}:
-            raise TTCError("the embedded model comes with its weights, for 10 classes; for others name resnet20")
+            raise TTCError(
+                "the embedded model comes with its weights and input statistics, for 10 classes; for weights or "
+                "classes of your own, name the architecture they belong to, such as resnet20"
+            )
         return embedded()
     if name in MODELS:
         return _zoo_model(name, num_classes, checkpoint, statistics).eval()
