@@ -42,7 +42,7 @@ def every_kind() -> dict[str, Chart | Panels]:
         "dots": dot_chart(rows, "Accuracy on each corruption", rules=[Rule("x", 50, "a rule")]),
         "lines": curve,
         "bars": bar_chart({"tent": 81.5, "ttc": 82.5}, "Components", beside={"paper": {"tent": 80.0}}),
-        "gains": bar_chart({"fuse=probabilities": -1.5, "ss=False": 0.4}, "Gains", form="{:+.1f}"),
+        "gains": bar_chart({"fuse=probabilities": -1.5, "ss=False": 0.4}, "Gains", digits=2, sign=True),
         "scatter": scatter_chart(
             {method: (1.0 + place, 60.0 + place) for place, method in enumerate(METHODS)}, "Cost", x_label="ms"
         ),

@@ -80,7 +80,7 @@ def test_the_paper_is_averaged_over_the_same_corruptions() -> None:
 
 def test_the_headline_names_the_winner_and_how_sure_it_is() -> None:
     sure = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": 0.9}})
-    assert headline(sure).startswith("TTC is best with 90.0 %, ahead of SOURCE by +40.0 points (")
+    assert headline(sure).startswith("TTC is best with 90.0 %, ahead of SOURCE by +40.00 points (")
     assert headline(sure).endswith(": significant at 95 %.")
     even = measured(STUDY, {"SOURCE": {"fog": 0.5}, "TTC": {"fog": 0.5}})
     assert headline(even) == "SOURCE and TTC share the first place with 50.0 %."

@@ -155,7 +155,7 @@ def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder:
 def _show(console: "Console", found: "Findings") -> None:
     from rich.table import Table
 
-    from ttc.report.tables import number
+    from ttc.report.labels import number
 
     console.print(f"\n{found.title}", style="bold")
     console.print(found.headline, markup=False)

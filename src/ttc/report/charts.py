@@ -8,6 +8,7 @@ from pathlib import Path
 from ttc.report.axes import categories, linear, logarithmic
 from ttc.report.chart import Chart
 from ttc.report.drawing import Drawing, Point, moved
+from ttc.report.labels import number
 from ttc.report.marks import Rule, Series
 from ttc.report.palette import Style, style
 
@@ -93,17 +94,19 @@ def bar_chart(
     strong: Iterable[str] = ("ttc",),
     name: str = "ours",
     rules: Sequence[Rule] = (),
-    form: str = "{:.1f}",
+    digits: int = 1,
+    sign: bool = False,
 ) -> Chart:
     """A bar for each key with its number; ``beside`` adds marks of other series, ``{"paper": {key: value}}``."""
     keys, shown = list(values), {text.lower() for text in strong}
     around = spread or {}
+    texts = tuple(number(values[key], digits, sign=sign) for key in keys)
     bars = []
     for wanted, colour in ((False, Style("#0072b2")), (True, Style("#d55e00", strong=True))):
         rows = [(row, key) for row, key in enumerate(keys) if (key.lower() in shown) == wanted]
         points = tuple((values[key], float(row)) for row, key in rows)
         ends = tuple(around.get(key, (values[key], values[key])) for _, key in rows) if spread else ()
-        notes = tuple(f"{readable(key)}: {form.format(values[key])}" for _, key in rows)
+        notes = tuple(f"{readable(key)}: {texts[row]}" for row, key in rows)
         bars += [Series(name, points, colour, "bars", spread=ends, notes=notes)] if rows else []
     others = []
     for place, (other, given) in enumerate((beside or {}).items()):
@@ -112,7 +115,6 @@ def bar_chart(
     reach = [0.0, *values.values(), *(end for pair in around.values() for end in pair)]
     reach += [x for series in others for x, _ in series.points] + [rule.value for rule in rules]
     names = categories([readable(key) for key in keys])
-    texts = tuple(form.format(values[key]).replace("-", "−") for key in keys)
     chart = Chart(title, linear(reach, label), names, (*bars, *others), tuple(rules), values=texts)
     return replace(chart, legend=bool(others))
 

@@ -1,10 +1,22 @@
-"""Where names go: wrapped into lines, flowed into a legend, moved apart, put beside points."""
+"""How numbers are written, and where names go: wrapped, flowed into a legend, moved apart, put beside points."""
 
 from collections.abc import Sequence
 
 from ttc.report.drawing import Point, text_width
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+def number(value: float | None, digits: int = 1, *, sign: bool = False) -> str:
+    """A number as tables and charts print it, without a sign where it rounds to zero; nothing where there is none.
+
+    >>> number(-1.25), number(3.14159, 2, sign=True), number(-0.01), number(None)
+    ('−1.2', '+3.14', '0.0', '')
+    """
+    if value is None:
+        return ""
+    rounded = round(value, digits)
+    return f"{rounded or 0.0:{'+' if sign and rounded else ''}.{digits}f}".replace("-", "−")
 
 
 def wrapped(text: str, size: float, width: float) -> list[str]:

@@ -6,8 +6,9 @@ from importlib.resources import files
 
 from ttc.report.charts import readable
 from ttc.report.findings import Cell, Claim, Figure, Findings, Table, Value
+from ttc.report.labels import number
 from ttc.report.palette import ROLES
-from ttc.report.tables import common, number
+from ttc.report.tables import common
 
 WIDE, NARROW, LONG = 760, 350, 24  # widths at which charts are laid out; rows above which a table is folded
 _COLOURS = {**ROLES, "yes": ("#00694d", "#3fc79a"), "no": ("#a84400", "#ff9a57")}

@@ -7,17 +7,9 @@ from collections.abc import Iterable
 
 from ttc.report.charts import readable
 from ttc.report.findings import Findings, Table, Value
+from ttc.report.labels import number
 
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "κ": r"$\kappa$", "σ": r"$\sigma$", "λ": r"$\lambda$"}
-
-
-def number(value: float | None, digits: int = 1, *, sign: bool = False) -> str:
-    """A number as tables print it; nothing where there is none.
-
-    >>> number(-1.25), number(3.14159, 2, sign=True), number(None)
-    ('−1.2', '+3.14', '')
-    """
-    return "" if value is None else f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
 def markdown(table: Table) -> str:

@@ -54,7 +54,8 @@ def gains(measured: Measured, title: str) -> tuple[Figure, ...]:
         title,
         label=f"points over {base}, with 95 % interval",
         spread={name: (gain.low, gain.high) for name, gain in found.items()},
-        form="{:+.1f}",
+        digits=2,
+        sign=True,
         rules=[Rule("x", 0.0, base)],
         beside={"paper": theirs} if theirs else None,
     )

@@ -4,6 +4,7 @@ import math
 
 from ttc.bench.statistics import Interval
 from ttc.report.findings import Claim, Findings, Table, Value, cell_of
+from ttc.report.labels import number
 from ttc.studies.measured import Measured, published
 from ttc.studies.reasons import reason
 from ttc.studies.study import Entry, Greater
@@ -124,8 +125,8 @@ def _first(claims: tuple[Claim, ...]) -> str:
 
 
 def _points(interval: Interval) -> str:
-    low, high = f"{interval.low:+.1f}", f"{interval.high:+.1f}"
-    return f"{interval.estimate:+.1f} points ({low} to {high})".replace("-", "−")
+    points, low, high = (number(end, 2, sign=True) for end in (interval.estimate, interval.low, interval.high))
+    return f"{points} points ({low} to {high})"
 
 
 def _known(measured: Measured) -> tuple[str, ...]:
