@@ -61,9 +61,20 @@ def test_settings_are_kept_apart() -> None:
     assert len(summaries([row("norm"), other])) == 2
 
 
-def test_namesakes_are_told_apart_by_what_differs() -> None:
-    rows = [row("ttc(bandwidth=2)"), row("ttc"), row("norm")]
-    assert list(method_names(rows).values()) == ["ttc(bandwidth=2)", "ttc(bandwidth=1.0)", "norm"]
+def test_a_method_is_called_as_one_would_write_it() -> None:
+    rows = [row("ttc(bandwidth=2)"), row("ttc"), row("ttc(bandwidth=1)"), row("norm")]
+    gone = row("norm")
+    rows.append(
+        dataclasses.replace(gone, protocol=dataclasses.replace(gone.protocol, method="mine", options='{"a":1}'))
+    )
+    names = ["ttc(bandwidth=2)", "ttc", "ttc(bandwidth=1)", "norm", "mine(a=1)"]
+    assert list(method_names(rows).values()) == names
+
+
+def test_a_method_is_compared_though_variants_of_it_were_run() -> None:
+    found, _ = comparisons([*GRID, row("ttc(bandwidth=2)", 0.1)], "norm", "ttc(bandwidth=1.0)")
+    assert found == comparisons(GRID, "norm", "ttc")[0]
+    assert len(comparisons([*GRID, row("ttc(bandwidth=2)", 0.1)], "ttc", "ttc(bandwidth=2)")[0]) == 1
 
 
 def test_two_methods_are_compared_on_the_same_images() -> None:

@@ -39,6 +39,17 @@ def complete(spec: Spec) -> Spec:
     return Spec.of(spec.name, {**named, **given})
 
 
+def brief(spec: Spec) -> Spec:
+    """The spec as one would write it, without the options that have their defaults: the converse of :func:`complete`.
+
+    >>> str(brief(complete(Spec.read("ttc(bandwidth=2)"))))
+    'ttc(bandwidth=2)'
+    """
+    defaults = dict(complete(Spec(spec.name)).options) if spec.name in METHODS else {}
+    told = {key: value for key, value in spec.options if key not in defaults or repr(defaults[key]) != repr(value)}
+    return Spec.of(spec.name, told)
+
+
 def options_text(spec: Spec) -> str:
     """The options as the canonical JSON that a protocol keeps."""
     return json.dumps(dict(spec.options), sort_keys=True, allow_nan=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ttc.bench.adapters import brief
 from ttc.bench.specs import Spec, nearest
 from ttc.bench.statistics import Interval, McNemar, MeanStd, mcnemar, mean_std, paired_interval
 from ttc.bench.store import Row
@@ -44,23 +45,9 @@ class Comparison:
 
 
 def method_names(rows: Sequence[Row]) -> dict[str, str]:
-    """What to call the method of each row, by hash: its name, and those options in which its namesakes differ."""
-    options: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for row in rows:
-        for key, value in json.loads(row.protocol.options).items():
-            options[row.protocol.method][key].add(json.dumps(value))
+    """What to call the method of each row, by hash: its name, and the options that do not have their defaults."""
     return {
-        row.protocol.hash: str(
-            Spec.of(
-                row.protocol.method,
-                {
-                    key: value
-                    for key, value in json.loads(row.protocol.options).items()
-                    if len(options[row.protocol.method][key]) > 1
-                },
-            )
-        )
-        for row in rows
+        row.protocol.hash: str(brief(Spec.of(row.protocol.method, json.loads(row.protocol.options)))) for row in rows
     }
 
 
@@ -106,7 +93,7 @@ def comparisons(rows: Sequence[Row], first: str, second: str) -> tuple[list[Comp
 
 def _of(wanted: str, rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Row]:
     """The rows of a method by their setting, seed and domain."""
-    spec = str(Spec.read(wanted))
+    spec = str(brief(Spec.read(wanted)))
     chosen = [row for row in rows if names[row.protocol.hash] == spec]
     if not chosen:
         known = sorted(set(names.values()))
