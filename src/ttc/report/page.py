@@ -56,9 +56,7 @@ def _summary(findings: Sequence[Findings]) -> str:
     # Away from the paper's data several studies come down to the same cells: what they say is counted once.
     verdicts = [claim.verdict for claim in dict.fromkeys(claim for study in findings for claim in study.claims)]
     count = f"{len(verdicts)} claims of the paper were tried here: " + ", ".join(
-        f"{verdicts.count(verdict)} {text}"
-        for verdict, text in (("holds", "hold"), ("does not hold", "do not hold"), ("undecided", "are undecided"))
-        if verdict in verdicts
+        _counted(verdicts.count(verdict), verdict) for verdict in _CHIPS if verdict in verdicts
     )
     told = f"<p>{escape(count)}.</p>" if verdicts else ""
     return (
@@ -70,10 +68,15 @@ def _summary(findings: Sequence[Findings]) -> str:
 def _counts(claims: Iterable[Claim]) -> str:
     verdicts = [claim.verdict for claim in claims]
     return "".join(
-        f'<span class="chip {kind}">{sign} {verdicts.count(verdict)} {escape(verdict)}</span>'
+        f'<span class="chip {kind}">{sign} {escape(_counted(verdicts.count(verdict), verdict))}</span>'
         for verdict, (kind, sign) in _CHIPS.items()
         if verdict in verdicts
     )
+
+
+def _counted(count: int, verdict: str) -> str:
+    many = {"holds": "hold", "does not hold": "do not hold"}
+    return f"{count} {verdict if count == 1 else many.get(verdict, verdict)}"
 
 
 def _study(study: Findings) -> str:
