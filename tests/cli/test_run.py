@@ -226,7 +226,8 @@ def test_ten_kills_at_random_moments_leave_the_rows_of_an_uninterrupted_run(tmp_
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
     made_place(tmp_path)
-    code = "from ttc.cli.app import main; main()"
+    listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # behind nohup, too
+    code = f"{listening}; from ttc.cli.app import main; main()"
     grid = [*GRID, "--scenarios", "repeated(epochs=3000)", "--workers", "1"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, "run", *grid],

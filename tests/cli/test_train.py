@@ -55,6 +55,8 @@ def test_weights_checkpoint_and_card(root: Path, tmp_path: Path, monkeypatch: py
     again = run(root, "--no-corruptions")
     assert "going on from trained/wrn-16-1-cifar10-0/training.pt" in again
     assert "epoch" not in again  # only loaded, not trained again
+    for told in (output, again):
+        assert "setting the statistics of BatchNorm over all training images" in told
 
 
 def test_the_card_measures_under_corruption(root: Path, tmp_path: Path) -> None:

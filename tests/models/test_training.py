@@ -33,6 +33,7 @@ def network() -> nn.Sequential:
 def trained(model: nn.Module, recipe: Recipe = RECIPE, checkpoint: Path | None = None) -> nn.Module:
     for _ in train(model, *data(), recipe, checkpoint):
         pass
+    settle_statistics(model, data()[0])
     return model
 
 
@@ -122,6 +123,7 @@ def test_a_finished_training_is_only_loaded(tmp_path: Path) -> None:
     done = trained(network(), checkpoint=tmp_path / "t.pt")
     again = network()
     assert list(train(again, *data(), RECIPE, tmp_path / "t.pt")) == []
+    settle_statistics(again, data()[0])
     assert_same(again, done)
 
 

@@ -3,7 +3,7 @@
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from ttc import clustering
 from ttc.bench.specs import Spec, Value, nearest
 from ttc.core import Adapter
 from ttc.errors import TTCError
-from ttc.methods import METHODS, adapt
+from ttc.methods import METHODS, Method, adapt
 
 _VIEWS = ("horizontal_flip", "vertical_flip", "identity", "RandomRotation", "RandomResizedCrop", "GaussianNoise")
 
@@ -34,9 +34,7 @@ def complete(spec: Spec) -> Spec:
             near, known = nearest(option, method.options), ", ".join(method.options) or "it has none"
             raise TTCError(f"'{spec.name}' has no option '{option}'{near}; its options: {known}")
     given = {option: _normal(option, value) for option, value in spec.options}
-    defaults = {option: inspect.signature(method.build).parameters[option].default for option in method.options}
-    named = {option: value.__name__ if callable(value) else value for option, value in defaults.items()}
-    return Spec.of(spec.name, {**named, **given})
+    return Spec.of(spec.name, {**_defaults(method), **given})
 
 
 def brief(spec: Spec) -> Spec:
@@ -45,9 +43,16 @@ def brief(spec: Spec) -> Spec:
     >>> str(brief(complete(Spec.read("ttc(bandwidth=2)"))))
     'ttc(bandwidth=2)'
     """
-    defaults = dict(complete(Spec(spec.name)).options) if spec.name in METHODS else {}
+    defaults = _defaults(METHODS[spec.name]) if spec.name in METHODS else {}
     told = {key: value for key, value in spec.options if key not in defaults or repr(defaults[key]) != repr(value)}
     return Spec.of(spec.name, told)
+
+
+@cache
+def _defaults(method: Method) -> Mapping[str, Value]:
+    parameters = inspect.signature(method.build).parameters
+    defaults = {option: parameters[option].default for option in method.options}
+    return {option: value.__name__ if callable(value) else value for option, value in defaults.items()}
 
 
 def options_text(spec: Spec) -> str:

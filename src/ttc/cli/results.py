@@ -178,7 +178,8 @@ def _print_comparison(rows: "Sequence[Row]", compare: str, console: "Console") -
         )
     console.print(table)
     console.print(
-        f"\nmean difference over {len(found)} cells, {names[1]} - {names[0]}: {100 * overall.estimate:+.2f} points, "
+        f"\nmean difference over {len(found)} cell{'s' * (len(found) > 1)}, {names[1]} - {names[0]}: "
+        f"{100 * overall.estimate:+.2f} points, "
         f"95 % interval {100 * overall.low:+.2f} … {100 * overall.high:+.2f} (images resampled)"
     )
 

@@ -98,10 +98,10 @@ def _train(network: "nn.Module", images: "Images", recipe: "Recipe", checkpoint:
                 progress.update(task, description=text, completed=seen, total=total, rate=rate)
                 if at.step == at.steps_per_epoch:
                     console.print(text)
-                if seen == total:
-                    console.print("setting the statistics of BatchNorm over all training images")
     except OSError as error:
         raise unwritable(checkpoint.parent, error) from error
+    console.print("setting the statistics of BatchNorm over all training images")
+    training.settle_statistics(network, pixels)
 
 
 def _describe(

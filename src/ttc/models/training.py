@@ -53,7 +53,7 @@ def train(
 
     ``images`` is uint8 (N, 3, H, W) and stays in memory; ``labels`` is int64 (N,). The order and the augmentation of an
     epoch depend only on the seed and the epoch, so a resumed training ends with the weights of an uninterrupted one.
-    After the last epoch :func:`settle_statistics` sets the statistics of BatchNorm.
+    When it is through, :func:`settle_statistics` gives BatchNorm its statistics.
     """
     if len(images) < recipe.batch_size:
         raise TTCError(f"a batch takes {recipe.batch_size} images, {len(images)} were given: lower the batch size")
@@ -88,7 +88,6 @@ def train(
             yield Progress(epoch, step + 1, steps, total_loss / (step + 1), total_correct / seen)
         if checkpoint:
             _save(checkpoint, model, optimizer, recipe, epoch + 1)
-    settle_statistics(model, images)
 
 
 @torch.no_grad()

@@ -19,6 +19,16 @@ def number(value: float | None, digits: int = 1, *, sign: bool = False) -> str:
     return f"{rounded or 0.0:{'+' if sign and rounded else ''}.{digits}f}".replace("-", "−")
 
 
+def points(estimate: float, low: float, high: float) -> str:
+    """A gain in points, and its interval.
+
+    >>> points(1.84, 1.68, 2.01)
+    '+1.84 points (+1.68 to +2.01)'
+    """
+    gain, low_end, high_end = (number(value, 2, sign=True) for value in (estimate, low, high))
+    return f"{gain} points ({low_end} to {high_end})"
+
+
 def wrapped(text: str, size: float, width: float) -> list[str]:
     """The bold text as lines no wider than ``width``, broken at blanks.
 

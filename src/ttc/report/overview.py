@@ -11,7 +11,7 @@ from ttc.bench.statistics import paired_interval
 from ttc.bench.store import Row
 from ttc.report.charts import dot_chart
 from ttc.report.findings import Figure, Findings, Table, Value, cell_of
-from ttc.report.labels import number
+from ttc.report.labels import points
 
 AVERAGE = "average"
 
@@ -95,8 +95,5 @@ def _headline(methods: dict[str, list[Row]]) -> str:
     shares = [np.mean([row.correct for row in methods[name]], axis=0) for name in (second, first)]
     gain = paired_interval(shares[0], shares[1])
     sure = "significant at 95 %" if gain.low > 0 else "not significant at 95 %"
-    ends = f"{number(100 * gain.low, 2, sign=True)} to {number(100 * gain.high, 2, sign=True)}"
-    return (
-        f"{first} is best with {100 * means[first]:.1f} %, ahead of {second} by {100 * gain.estimate:.2f} points "
-        f"({ends}): {sure}."
-    )
+    by = points(*(100 * end for end in gain))
+    return f"{first} is best with {100 * means[first]:.1f} %, ahead of {second} by {by}: {sure}."

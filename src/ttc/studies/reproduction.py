@@ -2,9 +2,8 @@
 
 import math
 
-from ttc.bench.statistics import Interval
 from ttc.report.findings import Claim, Findings, Table, Value, cell_of
-from ttc.report.labels import number
+from ttc.report.labels import points
 from ttc.studies.measured import Measured, published
 from ttc.studies.reasons import reason
 from ttc.studies.study import Entry, Greater
@@ -100,7 +99,7 @@ def claim(measured: Measured, wanted: Greater) -> Claim:
         return Claim(wanted.text, "undecided", "not all of its cells are finished")
     verdict = "holds" if found.low > wanted.by else "does not hold" if found.high < wanted.by else "undecided"
     needed = f", more than {wanted.by:g} are claimed" if wanted.by else ""
-    return Claim(wanted.text, verdict, f"{wanted.better} − {wanted.worse}: {_points(found)}{needed}")
+    return Claim(wanted.text, verdict, f"{wanted.better} − {wanted.worse}: {points(*found)}{needed}")
 
 
 def headline(measured: Measured) -> str:
@@ -117,16 +116,11 @@ def headline(measured: Measured) -> str:
     if round(gain.estimate, 6) == 0:
         return f"{first} and {second} share the first place with {found[first]:.1f} %."
     sure = "significant at 95 %" if gain.low > 0 else "not significant at 95 %"
-    return f"{first} is best with {found[first]:.1f} %, ahead of {second} by {_points(gain)}: {sure}."
+    return f"{first} is best with {found[first]:.1f} %, ahead of {second} by {points(*gain)}: {sure}."
 
 
 def _first(claims: tuple[Claim, ...]) -> str:
     return f"{claims[0].text} Here this {_VERBS[claims[0].verdict]}: {claims[0].evidence}." if claims else ""
-
-
-def _points(interval: Interval) -> str:
-    points, low, high = (number(end, 2, sign=True) for end in (interval.estimate, interval.low, interval.high))
-    return f"{points} points ({low} to {high})"
 
 
 def _known(measured: Measured) -> tuple[str, ...]:
