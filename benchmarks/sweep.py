@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from ttc.bench import scenarios
 from ttc.bench.environment import cores, environment
 from ttc.bench.grid import Grid, cells
-from ttc.bench.running import run
-from ttc.bench.specs import Spec
+from ttc.bench.runner import run
+from ttc.bench.spec import Spec
 from ttc.bench.store import Store
-from ttc.bench.subjects import Subject
+from ttc.bench.workload import Workload
 from ttc.data.images import as_tensor
 from ttc.models import embedded
 
@@ -53,11 +53,11 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
-        subject = Subject("embedded", "embedded", None, Path(folder))
+        workload = Workload("embedded", "embedded", None, Path(folder))
         grid = Grid(methods=tuple(map(Spec.read, LITERAL)), images=given.images)
-        wanted = cells(grid, subject)
+        wanted = cells(grid, workload)
         corruptions = list(dict.fromkeys(cell.corruptions[0] for cell in wanted))
-        shown = {name: subject.domain(name, 5, given.images, subject.cache) for name in corruptions}
+        shown = {name: workload.domain(name, 5, given.images, workload.cache) for name in corruptions}
         found: dict[str, dict[str, float]] = {"literal": {}, "ours": {}}
         taken: dict[str, dict[str, float]] = {"literal": {}, "ours": {}}
         start, model = time.perf_counter(), embedded()
@@ -73,7 +73,7 @@ def main() -> None:
             taken["literal"][method] = round(time.perf_counter() - begun, 1)
         between = time.perf_counter()
         with Store(Path(folder) / "sweep.sqlite") as store:
-            for _ in run(wanted, subject, store, cores()):
+            for _ in run(wanted, workload, store, cores()):
                 pass
             end = time.perf_counter()
             for method in LITERAL:

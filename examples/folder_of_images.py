@@ -26,7 +26,7 @@ with tempfile.TemporaryDirectory() as directory:
 
     # Files come sorted by class, and a batch of one class misleads adaptation: mix them.
     order = torch.randperm(len(folder), generator=torch.Generator().manual_seed(0))
-    model = ttc.models.embedded()
+    model = ttc.models.embedded_model()
     methods = {"as trained": ttc.adapt(model, "source"), "adapted": ttc.adapt(model, "ttc")}
     right = dict.fromkeys(methods, 0)
     for index in order.split(100):  # only a batch of pictures is in memory at a time

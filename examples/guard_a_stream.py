@@ -9,7 +9,7 @@ from ttc.deploy import Event, Guard, Stream
 
 images = embedded()
 labels = torch.from_numpy(images.labels)
-model = ttc.models.embedded()
+model = ttc.models.embedded_model()
 
 
 def tell(event: Event) -> None:

@@ -17,7 +17,7 @@ from ttc.clustering import (
     identity,
     mean_of_views,
 )
-from ttc.core import Classifier, norm_tunable
+from ttc.core import Classifier, copy_with_trainable_norms
 from ttc.corruptions import corrupt
 from ttc.data import as_tensor, embedded
 
@@ -38,7 +38,7 @@ def agreeing(model: torch.nn.Module) -> ClusteringAdapter:
     """TENT that learns only from samples whose two views agree, a step every two batches."""
     classifier = Classifier(model)
     return ClusteringAdapter(
-        norm_tunable(classifier),  # a private copy: only scale and shift of normalization layers learn
+        copy_with_trainable_norms(classifier),  # a private copy: only scale and shift of normalization layers learn
         default_optimizer(classifier.num_classes),
         views=(identity, horizontal_flip),  # A-step: the views to look at ...
         fuse=mean_of_views,  # ... and how their logits become one label
@@ -48,7 +48,7 @@ def agreeing(model: torch.nn.Module) -> ClusteringAdapter:
     )
 
 
-model, images = ttc.models.embedded(), embedded()
+model, images = ttc.models.embedded_model(), embedded()
 labels = torch.from_numpy(images.labels[:300])
 print(f"{'corruption':<18}{'tent':>8}{'ttc':>8}{'ours':>8}")
 for corruption in ("gaussian_noise", "jpeg_compression"):

@@ -12,7 +12,7 @@ from ttc.data import as_tensor, embedded
 images = embedded()
 labels = torch.from_numpy(images.labels[:400])
 batches = as_tensor(corrupt(images.pixels(range(400)), "gaussian_noise", severity=5)).split(50)
-model = ttc.models.embedded()
+model = ttc.models.embedded_model()
 
 # What a process that never stops would answer.
 never_stopped = ttc.adapt(model, "ttc")
@@ -29,7 +29,7 @@ with tempfile.TemporaryDirectory() as directory:
     print(f"saved {path.stat().st_size / 1000:.0f} kB; the model has {weights:,} weights")
 
     # Tuesday: the same model, loaded anew, and the file. Method and options are in it.
-    tuesday = ttc.load_adaptation(ttc.models.embedded(), path)
+    tuesday = ttc.load_adaptation(ttc.models.embedded_model(), path)
     second_half = torch.cat([tuesday(batch) for batch in batches[3:]])
 
     # A file is bound to its model: another one is refused in a sentence.

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ttc.data import cifar
-from ttc.data.embedded import NAME, mosaic
+from ttc.data.embedded_images import NAME, mosaic
 
 PACKAGE = Path(__file__).parents[1] / "src" / "ttc"
 

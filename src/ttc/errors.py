@@ -1,5 +1,30 @@
-"""The one error a caller can put right."""
+"""The one error a caller can put right, and the one way to report an unknown name."""
+
+import difflib
+from collections.abc import Iterable
 
 
 class TTCError(ValueError):
-    """Bad input, in one sentence: what was expected, what came, what to do. The command line prints it bare."""
+    """Invalid input, in one sentence: what was expected, what came, what to do. The command line prints it bare."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> TTCError:
+    """Make the error for a name that does not exist, with the nearest known one as a suggestion.
+
+    Args:
+        kind: What is named, such as ``"method"``.
+        name: What the user wrote.
+        known: The valid names, in the order to list them.
+
+    Returns:
+        The error, to be raised.
+
+    Example:
+        >>> print(unknown("method", "tend", ["norm", "tent"]))
+        unknown method 'tend' (did you mean 'tent'?); choose from: norm, tent
+    """
+    names = list(known)
+    lowered = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=1)
+    suggestion = f" (did you mean '{lowered[close[0]]}'?)" if close else ""
+    return TTCError(f"unknown {kind} '{name}'{suggestion}; choose from: {', '.join(names) or 'none'}")

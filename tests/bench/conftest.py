@@ -9,8 +9,8 @@ from PIL import Image
 
 from tests.conftest import CLASSES, labelled_images
 from ttc.bench import Protocol, Spec
-from ttc.bench.adapters import complete, options_text
-from ttc.bench.subjects import Subject
+from ttc.bench.method_specs import complete, options_text
+from ttc.bench.workload import Workload
 from ttc.data import ArrayImages
 
 
@@ -89,5 +89,5 @@ def made_place(path: Path, per_class: int = 12) -> None:
             Image.fromarray(pixels).save(folder / f"{number:02}.png")
 
 
-def subject(model: str = "small_nets:small", dataset: str = "folder:pictures", **changes: Any) -> Subject:
-    return Subject(dataset, model, **changes)
+def workload(model: str = "small_nets:small", dataset: str = "folder:pictures", **changes: Any) -> Workload:
+    return Workload(dataset, model, **changes)

@@ -12,7 +12,7 @@ from tests.bench.conftest import protocol
 from ttc.bench import Row
 from ttc.bench.comparison import comparisons, method_names, summaries
 from ttc.bench.export import as_csv, as_json, records, write_parquet
-from ttc.bench.statistics import mcnemar, paired_interval
+from ttc.bench.metrics import mcnemar, paired_interval
 from ttc.errors import TTCError
 
 

@@ -5,8 +5,8 @@ from rich.console import Console
 
 from tests.bench.conftest import protocol
 from ttc.bench.comparison import Summary
-from ttc.bench.running import Event
-from ttc.bench.statistics import MeanStd
+from ttc.bench.runner import Event
+from ttc.bench.metrics import MeanStd
 from ttc.cli.progress import Display, summary_table
 
 

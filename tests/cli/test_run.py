@@ -163,7 +163,7 @@ def test_a_run_that_cannot_write_says_so(place: Path) -> None:
 
 STARTER = """
 import os, random, signal, sys, time
-import torch, ttc.bench.running, ttc.bench.forecast
+import torch, ttc.bench.runner, ttc.bench.estimate
 from ttc.cli.app import main
 
 arguments, kills = sys.argv[2:], int(sys.argv[1])

@@ -28,7 +28,7 @@ from ttc.clustering import (
     softmax_entropy,
     vertical_flip,
 )
-from ttc.core import Classifier, Prediction, norm_tunable
+from ttc.core import Classifier, Prediction, copy_with_trainable_norms
 
 
 def assignment_of(logits: Tensor) -> Assignment:
@@ -117,7 +117,7 @@ def test_the_constraint_needs_two_views(model: nn.Module, stream: list[Tensor]) 
 
 
 def test_views_pass_one_by_one_with_their_own_statistics(model: nn.Module, stream: list[Tensor]) -> None:
-    prepared = norm_tunable(Classifier(model))
+    prepared = copy_with_trainable_norms(Classifier(model))
     views = [identity, lambda x: x * 0.5]
     apart = assign(prepared, stream[0], views, mean_of_views)
     together = assign(prepared, stream[0], views, mean_of_views, together=True)
@@ -211,7 +211,7 @@ def test_the_updater_gathers(options: dict[str, object], sizes: list[int], value
         found.append(float(weight.detach()))
     assert found == values
     updater.reset()
-    assert updater.gathered == [None]
+    assert updater.accumulated == [None]
 
 
 def test_flush_steps_with_what_there_is() -> None:
@@ -222,7 +222,7 @@ def test_flush_steps_with_what_there_is() -> None:
     updater(weight.sum(), 1)
     updater.flush()
     assert float(weight.detach()) == -1
-    assert updater.gathered_batches == 0
+    assert updater.accumulated_batches == 0
 
 
 def test_parameters_out_of_reach_are_left_alone() -> None:

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ttc
-from ttc.core.normalization import NamedNorm
+from ttc.nn.normalization import StatisticsNorm
 from ttc.models.cifar_resnet import CifarResNet
 
 
-class ConstantNorm(NamedNorm):
+class ConstantNorm(StatisticsNorm):
     """Normalizes with the batch's statistics, through which no gradient flows: an independent transcription."""
 
     def forward(self, x: Tensor) -> Tensor:

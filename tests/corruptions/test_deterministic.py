@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from ttc.corruptions import SEVERITIES, TABLES, corrupt
 from ttc.corruptions.blur import disk_kernel
-from ttc.corruptions.tables import TableName
+from ttc.corruptions.severity_tables import TableName
 
 Pictures = Callable[[int, int, int], NDArray[np.uint8]]
 Unit = NDArray[np.float64]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ttc.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, corrupt
-from ttc.corruptions.streams import Streams
-from ttc.corruptions.tables import TableName
+from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.severity_tables import TableName
 
 Pictures = Callable[[int, int, int], NDArray[np.uint8]]
 ALL = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)

@@ -12,8 +12,8 @@ from scipy import ndimage, stats
 from ttc.corruptions import SEVERITIES, TABLES, corrupt
 from ttc.corruptions.blur import shuffled_origin
 from ttc.corruptions.filters import streaked
-from ttc.corruptions.streams import Streams
-from ttc.corruptions.tables import TableName
+from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.severity_tables import TableName
 from ttc.corruptions.weather import plasma
 
 Pictures = Callable[[int, int, int], NDArray[np.uint8]]

@@ -11,8 +11,8 @@ from scipy import ndimage
 
 from ttc.corruptions import corrupt
 from ttc.corruptions.spatter import canny_edges, chamfer_distance, equalized, spatter
-from ttc.corruptions.streams import Streams
-from ttc.corruptions.tables import TableName
+from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.severity_tables import TableName
 
 Pictures = Callable[[int, int, int], NDArray[np.uint8]]
 

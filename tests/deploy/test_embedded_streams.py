@@ -10,7 +10,7 @@ from torch import Tensor
 import ttc
 from ttc.corruptions import CORRUPTIONS
 from ttc.data import as_tensor, corrupted, first
-from ttc.data.embedded import embedded as embedded_images
+from ttc.data.embedded_images import embedded as embedded_images
 from ttc.deploy import Guard
 from ttc.models import embedded
 

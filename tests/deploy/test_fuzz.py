@@ -177,7 +177,7 @@ def control(data: st.DataObject, guard: Guard, kept: Any) -> None:
         refusal, _ = refused(guard.rollback, data.draw(st.integers(-1, 4)))
         assert refusal is None or "states to roll back to" in refusal
     elif order == "load_state":
-        guard.adapter.load_state(kept)
+        guard.adapter.load_state_dict(kept)
     elif order == "save":
         with tempfile.TemporaryDirectory() as folder:
             guard.save(Path(folder) / "saved.safetensors")

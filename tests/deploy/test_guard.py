@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import Assignment, ClusteringAdapter
-from ttc.core import Adapter, Classifier, frozen, norm_tunable
-from ttc.core.normalization import BatchNorm
-from ttc.core.origin import source_model
+from ttc.core import Adapter, Classifier, frozen, copy_with_trainable_norms
+from ttc.nn.normalization import BatchNorm
+from ttc.nn.preparation import source_classifier
 from ttc.deploy import Event, Guard, Limits, Policy
-from ttc.deploy.signs import Movement
+from ttc.deploy.monitors import Movement
 
 Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
 # Mirroring changes the stripes of the small images, so most tests here do without the comparison of mirrored ones.
@@ -42,10 +42,10 @@ def test_the_source_model_answers_as_it_was_trained(
     name: str, small: bool | str, model: nn.Module, stream: list[Tensor]
 ) -> None:
     adapter, source = ttc.adapt(model, name, small_batches=small), ttc.adapt(model, "source")
-    before = source_model(adapter)
+    before = source_classifier(adapter)
     for batch in stream:
         adapter(batch)
-    for classifier in (before, source_model(adapter)):
+    for classifier in (before, source_classifier(adapter)):
         assert torch.equal(classifier(stream[0]).logits, source(stream[0]))
     frozen = {p.data_ptr() for p in adapter.model.parameters() if not p.requires_grad}
     assert frozen & {p.data_ptr() for p in before.parameters()} == frozen  # shared, not copied
@@ -53,11 +53,11 @@ def test_the_source_model_answers_as_it_was_trained(
 
 def test_the_source_of_other_precisions_and_of_no_stored_statistics(stream: list[Tensor], model: nn.Module) -> None:
     half = ttc.adapt(copy.deepcopy(model).bfloat16(), "ttc", small_batches=True)
-    assert source_model(half)(stream[0].bfloat16()).logits.dtype == torch.bfloat16
+    assert source_classifier(half)(stream[0].bfloat16()).logits.dtype == torch.bfloat16
     bare = nn.Sequential(
         nn.Conv2d(3, 4, 8), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten(), nn.Linear(4, 2)
     )
-    torch.testing.assert_close(source_model(ttc.adapt(bare, "tent"))(stream[0]).logits, bare(stream[0]).detach())
+    torch.testing.assert_close(source_classifier(ttc.adapt(bare, "tent"))(stream[0]).logits, bare(stream[0]).detach())
 
 
 @pytest.mark.parametrize("name", ["ttc", "tent", "t3a", "norm", "source"])
@@ -76,15 +76,15 @@ def test_a_healthy_adapter_answers_as_without_a_guard(name: str, model: nn.Modul
 class Sinking(Adapter):
     """Answers well for a while, then sinks into one class, as entropy minimization does on long streams."""
 
-    holds = ("model", "depth")
+    state_attributes = ("model", "depth")
     depth = 0.0
 
     def adapt(self, x: Tensor) -> Tensor:
         """The model's logits, ever more of them for class 0."""
         self.depth += 0.5
-        return self.answer_only(x)
+        return self.infer(x)
 
-    def answer_only(self, x: Tensor) -> Tensor:
+    def infer(self, x: Tensor) -> Tensor:
         """The same without going deeper."""
         with torch.no_grad():
             logits = self.model(x).logits
@@ -141,12 +141,12 @@ def test_a_gradient_that_is_not_finite_is_rolled_back(model: nn.Module, stream: 
     guard = Guard(ttc.adapt(model, "tent"), often)
     guard(stream[0])
     assert isinstance(guard.adapter, ClusteringAdapter)
-    guard.adapter.updater.gathered[0] = torch.full_like(guard.adapter.updater.parameters[0], float("inf"))
+    guard.adapter.updater.accumulated[0] = torch.full_like(guard.adapter.updater.parameters[0], float("inf"))
     assert guard(stream[1]).isfinite().all()
     assert "the parameters drifted by nan" in guard.events[-1].reason
     assert guard.events[-1].action == "roll back"
     assert guard(stream[2]).isfinite().all()
-    assert guard.adapter.updater.gathered[0] is None
+    assert guard.adapter.updater.accumulated[0] is None
 
 
 def test_a_batch_whose_gradient_is_not_finite_teaches_nothing(model: nn.Module, stream: list[Tensor]) -> None:
@@ -154,7 +154,7 @@ def test_a_batch_whose_gradient_is_not_finite_teaches_nothing(model: nn.Module, 
         return assignment.entropy * (float("inf") if wild else 1.0)
 
     wild = False
-    adapter = ClusteringAdapter(norm_tunable(Classifier(model)), torch.optim.Adam, losses=(infinite,))
+    adapter = ClusteringAdapter(copy_with_trainable_norms(Classifier(model)), torch.optim.Adam, losses=(infinite,))
     guard = Guard(adapter, often)
     guard(stream[0])
     before = adapter.state()["model"]
@@ -351,7 +351,7 @@ def test_a_kept_guard_goes_on_as_if_never_stopped(
     for batch in batches[:stop]:
         stopped(batch)
     torch.save(stopped.state(), tmp_path / "guard.pt")
-    resumed.load_state(torch.load(tmp_path / "guard.pt", weights_only=True))
+    resumed.load_state_dict(torch.load(tmp_path / "guard.pt", weights_only=True))
     assert resumed.stats == stopped.stats
     found = [resumed(batch) for batch in batches[stop:]]
     assert all(torch.equal(one, other) for one, other in zip(found, expected[stop:], strict=True))

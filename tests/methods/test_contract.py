@@ -104,7 +104,7 @@ def test_answers_are_detached_finite_logits(name: str, model: nn.Module, stream:
 @pytest.mark.parametrize("name", LEARNS)
 def test_a_method_that_learns_changes_its_answers(name: str, model: nn.Module, stream: list[Tensor]) -> None:
     adapter = made(model, name)
-    found = answers(adapter, [*stream, *stream, stream[0]])  # more than the 200 samples a gathered step takes
+    found = answers(adapter, [*stream, *stream, stream[0]])  # more than the 200 samples a accumulated step takes
     assert not torch.equal(found[0], found[-1])
 
 
@@ -241,7 +241,7 @@ def test_saved_and_loaded_is_as_if_never_stopped(
     name: str, model: nn.Module, stream: list[Tensor], tmp_path: Path
 ) -> None:
     adapter = made(model, name)
-    answers(adapter, stream[:3])  # in the middle of a gathered step
+    answers(adapter, stream[:3])  # in the middle of a accumulated step
     adapter.save(tmp_path / "adapted.safetensors")
     loaded = ttc.load_adaptation(model, tmp_path / "adapted.safetensors")
     assert differences(values(adapter), values(loaded)) == []
@@ -257,7 +257,7 @@ def test_a_kept_state_takes_everything_back(name: str, model: nn.Module, stream:
     before, state = dict(held(adapter)), adapter.state()
     expected = answers(adapter, stream)
     for _ in range(2):  # what was kept must not change when the adapter goes on from it
-        adapter.load_state(state)
+        adapter.load_state_dict(state)
         assert differences(before, dict(held(adapter))) == []
         assert same(answers(adapter, stream), expected)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import Assignment, BelowMeanEntropy, ClusteringAdapter, Updater
-from ttc.core.normalization import AverageNorm, BatchNorm
+from ttc.nn.normalization import EmaNorm, BatchNorm
 
 Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
 
@@ -33,7 +33,7 @@ def test_one_batch_is_its_images_one_by_one() -> None:
     source = nn.BatchNorm2d(3)
     source.running_mean = torch.tensor([0.1, -0.4, 0.2])
     images = torch.randn(1, 3, 5, 5).expand(7, 3, 5, 5) * 2 + 1  # equal images: the order cannot matter
-    together, singly = AverageNorm(source, weight=0.05), AverageNorm(source, weight=0.05)
+    together, singly = EmaNorm(source, weight=0.05), EmaNorm(source, weight=0.05)
     together(images)
     for image in images:
         singly(image[None])
@@ -47,7 +47,7 @@ def test_one_batch_is_its_images_one_by_one() -> None:
 def test_the_average_is_the_one_of_all_values_weighted() -> None:
     generator = torch.Generator().manual_seed(0)
     source = nn.BatchNorm2d(2)
-    layer = AverageNorm(source, weight=0.1)
+    layer = EmaNorm(source, weight=0.1)
     images = torch.randn(30, 2, 4, 4, generator=generator) * torch.rand(30, 1, 1, 1, generator=generator) * 3
     for image in images:
         layer(image[None])
@@ -63,7 +63,7 @@ def test_the_average_is_the_one_of_all_values_weighted() -> None:
 
 
 def test_single_values_have_statistics_too() -> None:
-    layer = AverageNorm(nn.BatchNorm1d(2), weight=0.5)
+    layer = EmaNorm(nn.BatchNorm1d(2), weight=0.5)
     for value in (1.0, -1.0, 1.0, -1.0):
         assert layer(torch.full((1, 2), value)).isfinite().all()
     assert layer.variance is not None
@@ -101,7 +101,7 @@ def test_a_refused_batch_leaves_the_average_alone(model: nn.Module, stream: list
 
 def test_half_precision_averages_in_float32(model: nn.Module, stream: list[Tensor]) -> None:
     adapter = ttc.adapt(copy.deepcopy(model).bfloat16(), "ttc", small_batches=True)
-    layer = next(module for module in adapter.model.modules() if isinstance(module, AverageNorm))
+    layer = next(module for module in adapter.model.modules() if isinstance(module, EmaNorm))
     assert layer.mean is not None
     assert layer.mean.dtype == torch.float32
     assert adapter(stream[0].bfloat16()).dtype == torch.bfloat16
@@ -114,26 +114,26 @@ def test_steps_follow_samples_whatever_the_batch(model: nn.Module, labelled: Ima
         assert isinstance(adapter, ClusteringAdapter)
         steps = 0
         for batch in images.split(size):
-            before = adapter.updater.gathered_samples
+            before = adapter.updater.accumulated_samples
             adapter(batch)
-            steps += adapter.updater.gathered_samples < before
+            steps += adapter.updater.accumulated_samples < before
         assert steps == 2, size
 
 
 def test_passed_over_batches_count_towards_the_step(model: nn.Module) -> None:
     parameter = nn.Parameter(torch.zeros(1))
     updater = Updater([parameter], lambda parameters: torch.optim.SGD(parameters, lr=1.0))
-    updater.pass_over(500)
-    assert updater.gathered_samples == 0  # counting batches, as the paper does
-    updater.gather_samples(10)
+    updater.skip(500)
+    assert updater.accumulated_samples == 0  # counting batches, as the paper does
+    updater.accumulate_samples(10)
     updater((parameter * 2).sum(), 4)
-    updater.pass_over(5)
+    updater.skip(5)
     assert parameter.item() == 0
-    updater.pass_over(1)
+    updater.skip(1)
     assert parameter.item() == -2
-    updater.pass_over(10)
+    updater.skip(10)
     assert parameter.item() == -2
-    assert updater.gathered_samples == 0
+    assert updater.accumulated_samples == 0
 
 
 def test_selection_remembers_the_mean_over_the_stream() -> None:
@@ -165,7 +165,7 @@ def test_a_model_without_source_statistics_is_refused() -> None:
     with pytest.raises(ttc.TTCError, match="a BatchNorm of the model stores none"):
         ttc.adapt(bare, "ttc", small_batches=True)
     with pytest.raises(ttc.TTCError, match=r"lies in \[0, 1\], got 2"):
-        AverageNorm(nn.BatchNorm2d(4), weight=2)
+        EmaNorm(nn.BatchNorm2d(4), weight=2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 8, 50])

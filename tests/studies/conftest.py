@@ -62,7 +62,7 @@ def there(finished: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def made_setup(comparable: bool = False) -> Setup:
     found = setup("embedded", "cifar10c")
-    return Setup("paper", found.subject, "cpu", True, "t", found.column, ()) if comparable else found
+    return Setup("paper", found.workload, "cpu", True, "t", found.column, ()) if comparable else found
 
 
 def measured(

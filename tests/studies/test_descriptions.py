@@ -3,8 +3,8 @@
 import pytest
 from PIL import ImageFont
 
-from ttc.bench.adapters import complete
-from ttc.bench.specs import Spec
+from ttc.bench.method_specs import complete
+from ttc.bench.spec import Spec
 from ttc.corruptions import CORRUPTIONS
 from ttc.errors import TTCError
 from ttc.report.drawing import PLAIN

@@ -137,13 +137,13 @@ def test_features_are_those_of_the_answers(there: Path) -> None:
     from ttc.bench import Protocol
 
     protocol = Protocol.read(json.dumps(dict(cell.protocol)))
-    features = adapted(found.subject, protocol)
-    reference = supervised(found.subject, protocol)
+    features = adapted(found.workload, protocol)
+    reference = supervised(found.workload, protocol)
     assert features.shape == reference.shape == (12, 24)
     # one batch of twelve: both answer before they learn, so they agree
     assert np.allclose(features, reference, atol=1e-5)
     small = replace(protocol, batch_size=4)
-    first, other = adapted(found.subject, small), supervised(found.subject, small)
+    first, other = adapted(found.workload, small), supervised(found.workload, small)
     assert np.allclose(first[:4], other[:4], atol=1e-5)
     assert not np.allclose(first[8:], other[8:], atol=1e-5)
 
@@ -230,7 +230,7 @@ def test_a_stop_says_how_to_go_on(there: Path, monkeypatch: pytest.MonkeyPatch) 
     def stopped(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ttc.bench.running.run", stopped)
+    monkeypatch.setattr("ttc.bench.runner.run", stopped)
     code, output = ttc("reproduce", "collapse", *SUBJECT, "--corruptions", "snow")
     assert code == 130
     assert "stopped; 0 of 5 cells are kept in results.sqlite: the same command goes on from here" in output

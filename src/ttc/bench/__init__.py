@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ttc.bench.cost import Cost
-    from ttc.bench.evaluation import Result, evaluate
+    from ttc.bench.evaluate import Result, evaluate
     from ttc.bench.protocol import Protocol, difference
     from ttc.bench.scenarios import SCENARIOS, Batch, Scenario
-    from ttc.bench.specs import Spec
+    from ttc.bench.spec import Spec
     from ttc.bench.store import Row, Store
 
 _HOMES = {

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ttc.bench.adapters import brief
-from ttc.bench.specs import Spec, nearest
-from ttc.bench.statistics import Interval, McNemar, MeanStd, mcnemar, mean_std, paired_interval
+from ttc.bench.method_specs import brief
+from ttc.bench.spec import Spec, nearest
+from ttc.bench.metrics import Interval, McNemar, MeanStd, mcnemar, mean_std, paired_interval
 from ttc.bench.store import Row
 from ttc.errors import TTCError
 

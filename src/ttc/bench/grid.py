@@ -8,11 +8,11 @@ from itertools import product
 import torch
 
 import ttc
-from ttc.bench import adapters, scenarios
+from ttc.bench import method_specs, scenarios
 from ttc.bench.protocol import Protocol
 from ttc.bench.scenarios import SCENARIOS
-from ttc.bench.specs import Spec, nearest
-from ttc.bench.subjects import CLEAN, Subject
+from ttc.bench.spec import Spec, nearest
+from ttc.bench.workload import CLEAN, Workload
 from ttc.core import Classifier
 from ttc.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, GROUPS, SEVERITIES
 from ttc.data import Images
@@ -42,7 +42,7 @@ class Grid:
     threads: int = 1
 
 
-def cells(grid: Grid, subject: Subject) -> list[Protocol]:
+def cells(grid: Grid, workload: Workload) -> list[Protocol]:
     """The protocols of a grid, each once; every name, number and file is checked before anything runs."""
     _check(grid)
     names = _corruptions(grid.corruptions)
@@ -53,18 +53,18 @@ def cells(grid: Grid, subject: Subject) -> list[Protocol]:
     found: dict[str, Protocol] = {}
     for seed, scenario, batch_size, severity in axes:
         for group, level in _groups(scenario, names, severity):
-            domains = [subject.domain(*place, grid.images) for place in places(scenario, group, level)]
+            domains = [workload.domain(*place, grid.images) for place in places(scenario, group, level)]
             classes = domains[0].num_classes
             if not found:
-                _check_head(subject, classes, grid)
+                _check_head(workload, classes, grid)
             for method in methods:
                 if method not in optimizers:
-                    optimizers[method] = _optimizer(method, subject, classes, grid)
+                    optimizers[method] = _optimizer(method, workload, classes, grid)
                 protocol = Protocol(
-                    dataset=subject.dataset_name,
+                    dataset=workload.dataset_name,
                     data_checksum=_joined(domains),
-                    model=subject.model,
-                    model_checksum=subject.network_checksum(classes),
+                    model=workload.model,
+                    model_checksum=workload.network_checksum(classes),
                     method=method.name,
                     options=adapters.options_text(method),
                     corruptions=group,
@@ -139,22 +139,22 @@ def _check(grid: Grid) -> None:
         raise TTCError(f"there is no device '{grid.device}'; choose cpu, cuda or cuda:0") from error
 
 
-def _check_head(subject: Subject, num_classes: int, grid: Grid) -> None:
+def _check_head(workload: Workload, num_classes: int, grid: Grid) -> None:
     """Refuse a model that cannot be adapted at all, or tells too few classes apart."""
-    found = Classifier(subject.network(num_classes, grid.dtype, grid.device)).num_classes
+    found = Classifier(workload.network(num_classes, grid.dtype, grid.device)).num_classes
     if found < num_classes:
         raise TTCError(
-            f"the model '{subject.model}' tells {found} classes apart and {subject.dataset_name} has {num_classes}; "
+            f"the model '{workload.model}' tells {found} classes apart and {workload.dataset_name} has {num_classes}; "
             "choose a --model that was trained for this data"
         )
 
 
-def _optimizer(method: Spec, subject: Subject, num_classes: int, grid: Grid) -> str:
+def _optimizer(method: Spec, workload: Workload, num_classes: int, grid: Grid) -> str:
     """What the method builds for this model. A wrong value of an option is refused here; a method that cannot be built
     even as it comes fails in its cells, and the others go on.
     """
     try:
-        network = subject.network(num_classes, grid.dtype, grid.device)
+        network = workload.network(num_classes, grid.dtype, grid.device)
         return adapters.optimizer_of(adapters.build(network, method.name, adapters.options_text(method)))
     except Exception as error:
         if isinstance(error, TTCError) and method != adapters.complete(Spec(method.name)):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ttc.bench.specs import Spec, nearest
+from ttc.bench.spec import Spec, nearest
 from ttc.errors import TTCError
 
 Ints = NDArray[np.int64]

@@ -17,7 +17,7 @@ from ttc.bench.protocol import Protocol
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
-    from ttc.bench.evaluation import Result  # listing results must not wait for torch
+    from ttc.bench.evaluate import Result  # listing results must not wait for torch
 
 SCHEMA = 1
 MAGIC = 0x74746362  # "ttcb": tells our files from other SQLite files

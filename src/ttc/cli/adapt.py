@@ -34,7 +34,7 @@ def adapt(
     """
     from dataclasses import asdict
 
-    from ttc.cli.adapting import Job, finished, pictures
+    from ttc.deploy.batch_job import Job, finished, pictures
     from ttc.errors import TTCError
 
     if table == "parquet":

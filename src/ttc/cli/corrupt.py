@@ -13,7 +13,7 @@ import typer
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:  # torch takes seconds to import
-    from ttc.corruptions.tables import TableName
+    from ttc.corruptions.severity_tables import TableName
 
 Table = Literal["nearest", "cifar", "imagenet"]
 Layout = Literal["auto", "cifar-c", "imagenet-c"]

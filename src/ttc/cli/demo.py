@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ttc.bench.protocol import Protocol
     from ttc.bench.store import Row
-    from ttc.bench.subjects import Subject
+    from ttc.bench.workload import Workload
 
 FEW = 10  # steps below which adaptation has hardly begun: norm+flip then answers as well as TTC
 PAPER_TABLE = "cifar10c-wrn28-10"
@@ -42,12 +42,12 @@ def demo(
 
     from ttc.bench.environment import cores
     from ttc.bench.grid import Grid, cells
-    from ttc.bench.subjects import Subject
+    from ttc.bench.workload import Workload
 
     console = Console(highlight=False)
-    subject = Subject(root=data)
-    wanted = cells(Grid(images=2000 if full else images), subject)
-    rows = _measured(wanted, subject, cores(), console)
+    workload = Workload(root=data)
+    wanted = cells(Grid(images=2000 if full else images), workload)
+    rows = _measured(wanted, workload, cores(), console)
     _tell(rows, console)
     _draw(_accuracies(rows), picture)
     console.print(f"\npicture: {picture}")
@@ -60,14 +60,14 @@ def demo(
     )
 
 
-def _measured(wanted: "Sequence[Protocol]", subject: "Subject", workers: int, console: "Console") -> "list[Row]":
+def _measured(wanted: "Sequence[Protocol]", workload: "Subject", workers: int, console: "Console") -> "list[Row]":
     """The finished rows of all cells, after running those that the store lacks."""
-    from ttc.bench.running import pending, preparations, run
+    from ttc.bench.runner import pending, preparations, run
     from ttc.bench.store import Store
     from ttc.cli.progress import Display
     from ttc.errors import TTCError
 
-    path = subject.cache.parent / "demo.sqlite"
+    path = workload.cache.parent / "demo.sqlite"
     console.print(
         f"{len({cell.method for cell in wanted})} methods on {len({cell.corruptions for cell in wanted})} corruptions, "
         f"severity 5: {wanted[0].images:,} images each, batches of {wanted[0].batch_size}, a fresh model for each"
@@ -75,8 +75,8 @@ def _measured(wanted: "Sequence[Protocol]", subject: "Subject", workers: int, co
     with Store(path) as store:
         left = pending(wanted, store)
         try:
-            with Display(console, left, len(preparations(left, subject))) as display:
-                for event in run(left, subject, store, workers):
+            with Display(console, left, len(preparations(left, workload))) as display:
+                for event in run(left, workload, store, workers):
                     display.show(event)
                     if event.error is not None:
                         raise TTCError(f"a cell failed: {event.error}")

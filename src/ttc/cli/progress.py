@@ -15,7 +15,7 @@ from ttc.bench.comparison import Summary
 from ttc.bench.protocol import Protocol
 
 if TYPE_CHECKING:
-    from ttc.bench.running import Event  # a summary of results must not wait for torch
+    from ttc.bench.runner import Event  # a summary of results must not wait for torch
 
 
 def wide_console() -> Console:

@@ -50,7 +50,7 @@ def reproduce(
     from rich.console import Console
 
     from ttc.bench.environment import cores
-    from ttc.bench.specs import listed
+    from ttc.bench.spec import listed
     from ttc.studies import study_named
     from ttc.studies.measured import plan
     from ttc.studies.profiles import setup
@@ -94,8 +94,8 @@ def _needs(console: "Console", title: str, needs: "tuple[Need, ...]", profile: s
 
 
 def _forecast(console: "Console", planned: "Plan", store: Path, workers: int) -> None:
-    from ttc.bench.forecast import seconds
-    from ttc.bench.running import pending
+    from ttc.bench.estimate import seconds
+    from ttc.bench.runner import pending
     from ttc.bench.store import Store
     from ttc.cli.progress import duration
 
@@ -109,12 +109,12 @@ def _forecast(console: "Console", planned: "Plan", store: Path, workers: int) ->
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about batches of one: the study is there to show it
-        expected = duration(seconds(left, planned.setup.subject, workers)) if left else "no time"
+        expected = duration(seconds(left, planned.setup.workload, workers)) if left else "no time"
     console.print(f"  {len(cells)} cells, {len(left)} to run: about {expected}; nothing was run or written")
 
 
 def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder: Path) -> None:
-    from ttc.bench.running import pending, preparations, run
+    from ttc.bench.runner import pending, preparations, run
     from ttc.bench.store import Store
     from ttc.cli.progress import Display
     from ttc.report.files import write_files
@@ -130,9 +130,9 @@ def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder:
                 f"{study.name}: {len(cells)} cells, {len(cells) - len(left)} finished before; results go to {store}"
             )
             try:
-                subject = planned.setup.subject
-                with Display(console, left, len(preparations(left, subject))) as display:
-                    for event in run(left, subject, opened, workers):
+                workload = planned.setup.workload
+                with Display(console, left, len(preparations(left, workload))) as display:
+                    for event in run(left, workload, opened, workers):
                         display.show(event)
                         done += event.protocol is not None
                         failed += event.protocol is not None and event.error is not None

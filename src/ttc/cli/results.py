@@ -84,7 +84,7 @@ def results(
 
 def _filtered(rows: "Sequence[Row]", filters: dict[str, str | None]) -> "list[Row]":
     from ttc.bench.export import records
-    from ttc.bench.specs import Spec, listed
+    from ttc.bench.spec import Spec, listed
 
     wanted = {name: listed(text) for name, text in filters.items() if text is not None}
     kept = []
@@ -156,7 +156,7 @@ def _print_comparison(rows: "Sequence[Row]", compare: str, console: "Console") -
     from rich.table import Table
 
     from ttc.bench.comparison import comparisons
-    from ttc.bench.specs import listed
+    from ttc.bench.spec import listed
 
     names = listed(compare)
     if len(names) != 2:
@@ -186,7 +186,7 @@ def _print_comparison(rows: "Sequence[Row]", compare: str, console: "Console") -
 
 def _print_difference(rows: "Sequence[Row]", difference: str, console: "Console") -> None:
     from ttc.bench.protocol import difference as differing
-    from ttc.bench.specs import listed
+    from ttc.bench.spec import listed
 
     starts = listed(difference)
     if len(starts) != 2:

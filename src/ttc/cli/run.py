@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ttc.bench.configuration import Settings
+    from ttc.bench.run_config import Settings
     from ttc.bench.protocol import Protocol
 
 
@@ -70,11 +70,11 @@ def run(
         "dtype": dtype,
         "device": device,
     }
-    from ttc.bench.configuration import settings
+    from ttc.bench.run_config import settings
     from ttc.bench.grid import cells
 
     chosen = settings(config, flags)
-    wanted = cells(chosen.grid, chosen.subject)
+    wanted = cells(chosen.grid, chosen.workload)
     if dry_run:
         _show(wanted, chosen)
     else:
@@ -84,8 +84,8 @@ def run(
 def _show(wanted: "list[Protocol]", chosen: "Settings") -> None:
     from rich.table import Table
 
-    from ttc.bench.forecast import seconds
-    from ttc.bench.running import pending
+    from ttc.bench.estimate import seconds
+    from ttc.bench.runner import pending
     from ttc.bench.store import Store
     from ttc.cli.progress import duration, wide_console
 
@@ -101,7 +101,7 @@ def _show(wanted: "list[Protocol]", chosen: "Settings") -> None:
         table.add_row(cell.hash[:8], cell.method, cell.domain, cell.scenario, *numbers, state)
     console = wide_console()
     console.print(table)
-    expected = duration(seconds(left, chosen.subject, chosen.workers))
+    expected = duration(seconds(left, chosen.workload, chosen.workers))
     processes = min(chosen.workers, max(1, len(left)))
     console.print(
         f"\n{len(wanted)} cells, {len(left)} to run: about {expected} with {processes} "
@@ -111,7 +111,7 @@ def _show(wanted: "list[Protocol]", chosen: "Settings") -> None:
 
 def _run(wanted: "list[Protocol]", chosen: "Settings") -> None:
     from ttc.bench.comparison import summaries
-    from ttc.bench.running import pending, preparations, run
+    from ttc.bench.runner import pending, preparations, run
     from ttc.bench.store import Store
     from ttc.cli.progress import Display, summary_table, wide_console
 
@@ -122,8 +122,8 @@ def _run(wanted: "list[Protocol]", chosen: "Settings") -> None:
         console.print(f"{len(wanted)} cells, {len(wanted) - len(left)} finished before; results go to {chosen.store}")
         done = 0
         try:
-            with Display(console, left, len(preparations(left, chosen.subject))) as display:
-                for event in run(left, chosen.subject, store, chosen.workers):
+            with Display(console, left, len(preparations(left, chosen.workload))) as display:
+                for event in run(left, chosen.workload, store, chosen.workers):
                     display.show(event)
                     done += event.protocol is not None
                     if event.protocol is not None and event.error is not None:

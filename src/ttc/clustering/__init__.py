@@ -11,7 +11,7 @@ from ttc.clustering.assignment import (
 )
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
-from ttc.clustering.selection import BelowMeanEntropy, Everything, ReliableAndDiverse, Selector
+from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.update import (
     OptimizerFactory,
     Updater,
@@ -36,7 +36,6 @@ __all__ = [
     "Assignment",
     "BelowMeanEntropy",
     "ClusteringAdapter",
-    "Everything",
     "Fuse",
     "GaussianNoise",
     "Loss",
@@ -45,6 +44,7 @@ __all__ = [
     "RandomRotation",
     "RandomView",
     "ReliableAndDiverse",
+    "SelectAll",
     "Selector",
     "SimilarityPreserving",
     "Step",

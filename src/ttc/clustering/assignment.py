@@ -1,4 +1,4 @@
-"""The A-step: views of the batch, the model's predictions on them, fused into one soft label for each sample."""
+"""The A-step: predict views of a batch and fuse the predictions into one soft label per sample."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ttc.clustering.views import View
-from ttc.core.adapter import finite
+from ttc.core.adapter import require_finite
 from ttc.core.classifier import Classifier, Prediction
 
 
@@ -74,5 +74,5 @@ def assign(model: Classifier, x: Tensor, views: Sequence[View], fuse: Fuse, *, t
         predictions = tuple(Prediction(logits, features) for logits, features in parts)
     else:
         predictions = model.each(images)
-    logits = finite(fuse([prediction.logits for prediction in predictions]))
+    logits = require_finite(fuse([prediction.logits for prediction in predictions]))
     return Assignment(logits, softmax_entropy(logits), predictions)

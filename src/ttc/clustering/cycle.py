@@ -10,17 +10,17 @@ from torch.nn import Parameter
 
 from ttc.clustering.assignment import Assignment, Fuse, assign, first_view
 from ttc.clustering.losses import Loss, entropy
-from ttc.clustering.selection import Everything, Selector
+from ttc.clustering.selection import SelectAll, Selector
 from ttc.clustering.update import OptimizerFactory, Reduce, Updater, selected_mean
 from ttc.clustering.views import RandomView, View, identity
 from ttc.core.adapter import Adapter
 from ttc.core.classifier import Classifier
-from ttc.core.remembering import kept, remembering, taken_up
 from ttc.errors import TTCError
+from ttc.fast.selective_backward import cache_activations, make_selective_, reuse_activations
 
 
 class Step(NamedTuple):
-    """What one cycle did, for an observer: labels, weights S(x) (N,), and the loss, None when nothing was selected."""
+    """What one cycle did, for an observer: assignment, weights S(x) (N,), loss (None if nothing was selected)."""
 
     assignment: Assignment
     weights: Tensor
@@ -30,14 +30,23 @@ class Step(NamedTuple):
 class ClusteringAdapter(Adapter):
     """Algorithm 1 of the paper in parts; with the default parts it is TENT.
 
-    ``model`` is a prepared copy (:func:`ttc.core.norm_tunable`), ``optimizer`` a factory. The answer is made of the
-    predictions before the update: the fused logits, or ``answer`` of the views' logits. Every sample takes part in the
-    ``unselected`` losses, whatever the selection. ``update`` makes the :class:`Updater`, such as
-    ``partial(Updater, accumulate=2)``. An ``observer`` is shown each :class:`Step`. With ``propagate="selected"`` only
-    the selected samples are propagated back, with the batch's statistics held constant: less work, another gradient.
+    Args:
+        model: A prepared copy (:func:`ttc.nn.copy_with_trainable_norms`).
+        optimizer: Makes the optimizer of the trainable parameters.
+        views: The views of a batch, the first being the plain one.
+        fuse: Fuses the logits of the views into those that assign the labels.
+        losses: Losses of the selected samples, summed.
+        unselected: Losses of all samples, whatever the selection.
+        select: The weight of each sample; every sample with weight one unless given.
+        reduce: Reduces losses and weights to the scalar to minimize.
+        output: Fuses the logits of the views into the output, from before the update; ``fuse`` unless given.
+        together: Whether the views share one forward pass and its batch statistics.
+        propagate: ``"all"``, or ``"selected"`` to send only the selected samples back, with the statistics of the batch
+            held constant: less work, another gradient.
+        update: Makes the :class:`Updater`, such as ``partial(Updater, accumulate=2)``.
     """
 
-    holds = ("model", "updater", "select", "views")
+    state_attributes = ("model", "updater", "select", "views")
 
     def __init__(
         self,
@@ -50,7 +59,7 @@ class ClusteringAdapter(Adapter):
         unselected: Sequence[Loss] = (),
         select: Selector | None = None,
         reduce: Reduce = selected_mean,
-        answer: Fuse | None = None,
+        output: Fuse | None = None,
         together: bool = False,
         propagate: str = "all",
         update: Callable[[Iterable[Parameter], OptimizerFactory], Updater] = Updater,
@@ -58,63 +67,62 @@ class ClusteringAdapter(Adapter):
         if propagate not in {"all", "selected"}:
             raise TTCError(f"propagate is 'all' or 'selected', got '{propagate}'")
         if propagate == "selected" and (unselected or together):
-            raise TTCError("propagate='selected' learns from selected samples alone, each view by itself")
+            raise TTCError(
+                "propagate='selected' learns from the selected samples alone, one pass per view; leave out it or the other option"
+            )
         self.propagate = propagate
         if propagate == "selected":
-            remembering(model.network)
+            make_selective_(model.network)
         super().__init__(model)
         self.views = tuple(copy.deepcopy(view) for view in views)  # random views count their steps
-        self.fuse, self.together, self.answer = fuse, together, answer
+        self.fuse, self.together, self.output = fuse, together, output
         self.losses, self.unselected, self.reduce = tuple(losses), tuple(unselected), reduce
-        self.select = Everything() if select is None else select
+        self.select = SelectAll() if select is None else select
         self.updater = update(model.parameters(), optimizer)
         self.observer: Callable[[Step], None] | None = None
-        self._random_views(advance=False)
 
     def adapt(self, x: Tensor) -> Tensor:
-        """One cycle: the A-step labels the batch, the U-step learns from the labels."""
+        """Run one cycle: the A-step labels the batch, the U-step learns from the labels."""
         if self.propagate == "selected":
             assignment, weights, loss = self._forward_selected(x)
         else:
             assignment = assign(self.model, x, self.views, self.fuse, together=self.together)
             weights = self.select(assignment)
-            some = getattr(self.select, "always_some", False) or bool(weights.any())
-            loss = self._loss(assignment, weights) if some else None
+            selected = self.select.never_empty or bool(weights.any())
+            loss = self._loss(assignment, weights) if selected else None
         if loss is not None:
             self.updater(loss, len(x))
         else:
-            self.updater.pass_over(len(x))
-        self._random_views(advance=True)
+            self.updater.skip(len(x))
+        self._advance_views()
         if self.observer is not None:
             self.observer(Step(assignment, weights, loss))
-        return self._answer(assignment)
+        return self._output(assignment)
 
-    def answer_only(self, x: Tensor) -> Tensor:
-        """The A-step alone."""
-        return self._answer(assign(self.model, x, self.views, self.fuse, together=self.together))
+    def infer(self, x: Tensor) -> Tensor:
+        """Run the A-step alone."""
+        return self._output(assign(self.model, x, self.views, self.fuse, together=self.together))
 
-    def reset(self) -> None:
-        """Put the model, the optimizer, the gathered gradients, the selector and the views back to their start."""
-        super().reset()
-        self.updater.reset()
-        self.select.reset()
-        self._random_views(advance=False)
+    @property
+    def requires_batch_statistics(self) -> bool:
+        """Whether the backward pass relies on the statistics of the batch, so that small batches are out of reach."""
+        return self.propagate == "selected"
 
-    def _answer(self, assignment: Assignment) -> Tensor:
-        return self.answer([view.logits for view in assignment.views]) if self.answer else assignment.logits
+    def _output(self, assignment: Assignment) -> Tensor:
+        return self.output([view.logits for view in assignment.views]) if self.output else assignment.logits
 
-    def _random_views(self, *, advance: bool) -> None:
+    def _advance_views(self) -> None:
         for view in self.views:
             if isinstance(view, RandomView):
-                view.step = view.step + 1 if advance else 0
+                view.step += 1
 
     def _forward_selected(self, x: Tensor) -> tuple[Assignment, Tensor, Tensor | None]:
-        """The A-step without gradients, then the loss of the selected samples, taken up from there."""
-        with kept(self.model.network), torch.no_grad():
+        """Run the A-step without gradients, then compute the loss of the selected samples from cached activations."""
+        with cache_activations(self.model.network), torch.no_grad():
             assignment = assign(self.model, x, self.views, self.fuse)
         weights = self.select(assignment)
         rows = weights.nonzero().squeeze(1)
-        with taken_up(self.model.network, rows):
+        with reuse_activations(self.model.network, rows):
             if not len(rows):
                 return assignment, weights, None
             selected = assign(self.model, x, [_rows_of(view, rows) for view in self.views], self.fuse)

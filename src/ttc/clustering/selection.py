@@ -1,57 +1,61 @@
-"""S(x): which samples take part in the U-step, as weights; zero leaves a sample out."""
+"""S(x): which samples take part in the U-step, and with which weight."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ttc.clustering.assignment import Assignment, softmax_entropy
+from ttc.core.part import Part, SmallBatches
 from ttc.errors import TTCError
 
 
-class Selector(Protocol):
-    """Maps an assignment to weights (N,), detached and not negative; ``reset`` forgets what it remembers.
+class Selector(Part, ABC):
+    """Maps an assignment to one weight per sample, detached and not negative: zero leaves a sample out.
 
-    One that remembers names those attributes in ``holds``, as an adapter does. One that never leaves a batch without a
-    sample says so with ``always_some = True``, which spares the look at the weights.
+    A selector that remembers something between batches names it in ``state_attributes``.
     """
 
-    def __call__(self, assignment: Assignment) -> Tensor: ...
+    never_empty: bool = False
+    """Whether every batch has a sample with a positive weight, so that the weights need not be inspected."""
 
-    def reset(self) -> None: ...
+    @abstractmethod
+    def __call__(self, assignment: Assignment) -> Tensor:
+        """Return the weights (N,) of a batch."""
 
 
-class Everything:
-    """Every sample with weight one."""
+class SelectAll(Selector):
+    """Selects every sample, with weight one."""
 
-    always_some = True
+    never_empty = True
 
     def __call__(self, assignment: Assignment) -> Tensor:
         return torch.ones_like(assignment.entropy)
 
-    def reset(self) -> None:
-        """Nothing to forget."""
-
 
 @dataclass
-class BelowMeanEntropy:
-    """The samples whose entropy is at most the mean entropy of their batch.
+class BelowMeanEntropy(Selector):
+    """Selects the samples whose entropy is at most the mean entropy of their batch.
 
     .. math:: S(x) = 1 \\text{ if } H(x) \\le H_m, \\text{ else } 0
 
     Paper: TTC, Sec. "Sample Selection". Where rounding leaves no sample at or below the mean (equal entropies), all are
-    kept. ``on="plain"`` reads the entropy of the first view instead of the fused one.
+    selected.
 
-    For small batches, whose mean says little, a positive ``image_weight`` w compares with a moving mean over the stream
-    instead, in which a batch of N weighs 1 - (1-w)^N; then no sample may be selected.
+    Args:
+        on: ``"fused"`` uses the entropy of the fused prediction, ``"plain"`` that of the first view.
+        inclusive: Whether a sample exactly at the mean is selected.
+        image_weight: For small batches, whose mean says little: a positive w compares with a moving average over the
+            stream instead, in which a batch of N weighs 1 - (1-w)^N; a batch may then be left without a sample.
     """
 
-    holds: ClassVar[tuple[str, ...]] = ("recent",)
+    state_attributes: ClassVar[tuple[str, ...]] = ("average",)
     on: str = "fused"
     inclusive: bool = True
     image_weight: float = 0.0
-    recent: Tensor | None = None
+    average: Tensor | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.on not in {"fused", "plain"}:
@@ -63,35 +67,40 @@ class BelowMeanEntropy:
         mean = value.mean()
         if self.image_weight:
             amount = 1 - (1 - self.image_weight) ** len(value)
-            self.recent = mean = mean if self.recent is None else torch.lerp(self.recent, mean, amount)
+            self.average = mean = mean if self.average is None else torch.lerp(self.average, mean, amount)
         chosen = value <= mean if self.inclusive else value < mean
-        if self.always_some:
+        if self.never_empty:
             chosen = chosen | ~chosen.any()
         return chosen.to(value)
 
     @property
-    def always_some(self) -> bool:
-        """Compared with its own mean, a batch is never left without a sample."""
+    def never_empty(self) -> bool:  # type: ignore[override]
+        """Whether every batch has a selected sample: true when it is compared with its own mean."""
         return not self.image_weight
 
-    def reset(self) -> None:
-        """Forget the moving mean."""
-        self.recent = None
+    def use_small_batches_(self, settings: SmallBatches) -> None:
+        """Compare with a moving average over the stream instead of the mean of the batch."""
+        self.image_weight = settings.image_weight
 
 
 @dataclass
-class ReliableAndDiverse:
-    """ETA's selection: confident samples that differ from what was already learned, the surer the heavier.
+class ReliableAndDiverse(Selector):
+    """Selects confident samples that differ from those learned before, weighted by confidence (ETA).
 
     Reliable: H < ``entropy_margin`` E0. Diverse: |cos(m, p)| < ``redundancy_margin`` ε, with m the moving average, from
     before the batch, of the mean probability of selected samples. Weight: exp(E0 - H).
+
+    Args:
+        entropy_margin: E0, in nats.
+        redundancy_margin: ε, a cosine in [0, 1].
+        momentum: The weight of the old value in the moving average m.
     """
 
-    holds: ClassVar[tuple[str, ...]] = ("mean_probability",)
+    state_attributes: ClassVar[tuple[str, ...]] = ("mean_probability",)
     entropy_margin: float
     redundancy_margin: float
     momentum: float = 0.9
-    mean_probability: Tensor | None = None
+    mean_probability: Tensor | None = field(default=None, init=False)
 
     def __call__(self, assignment: Assignment) -> Tensor:
         value = assignment.entropy.detach()
@@ -105,7 +114,3 @@ class ReliableAndDiverse:
             old = self.mean_probability
             self.mean_probability = mean if old is None else self.momentum * old + (1 - self.momentum) * mean
         return chosen * torch.exp(self.entropy_margin - value)
-
-    def reset(self) -> None:
-        """Forget the moving average."""
-        self.mean_probability = None

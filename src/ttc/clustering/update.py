@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from ttc.core.part import Part, SmallBatches
 from ttc.errors import TTCError
 
 OptimizerFactory = Callable[[list[Parameter]], Optimizer]
@@ -42,7 +43,7 @@ def default_optimizer(num_classes: int) -> OptimizerFactory:
 
 
 def batches_for(samples: int, batch_size: int) -> int:
-    """How many batches hold about ``samples`` samples: the paper's Q = 200 / N, rounded, at least one.
+    """Return how many batches contain about ``samples`` samples: the paper's Q = 200 / N, rounded, at least one.
 
     >>> [batches_for(200, n) for n in (1, 64, 100, 128, 150, 200, 256)]
     [200, 3, 2, 2, 1, 1, 1]
@@ -50,17 +51,32 @@ def batches_for(samples: int, batch_size: int) -> int:
     return max(1, int(samples / batch_size + 0.5))
 
 
-class Updater:
-    """Gathers the gradients of Q batches, then takes one optimizer step.
+class Updater(Part):
+    """Accumulates the gradients of Q batches, then takes one optimizer step.
 
-    ``accumulate`` is Q; ``None`` gathers ``samples_per_step`` samples: in whole batches of the size of the first one
-    (``count="batches"``, the paper's Q = 200 / N) or until that many came (``count="samples"``). Gradients are summed,
-    or averaged over the gathered batches with ``reduction="mean"``. ``counter_start=0`` steps on the very first batch.
-    ``reference_batch`` scales the learning rate with the size of the batch, lr · N / reference. Gathered gradients wait
-    across calls; :meth:`flush` steps with what there is.
+    Accumulated gradients stay across calls; :meth:`flush` steps with those there are.
+
+    Args:
+        parameters: What to update; those that do not require gradients are left out.
+        optimizer: Makes the optimizer of the parameters, such as ``partial(torch.optim.Adam, lr=1e-3)``.
+        accumulate: Q, the number of batches per step; ``None`` derives it from ``samples_per_step``.
+        samples_per_step: With ``accumulate=None``, the samples per step.
+        count: With ``accumulate=None``: ``"batches"`` counts whole batches of the size of the first one (the paper's
+            Q = 200 / N), ``"samples"`` counts the samples themselves.
+        reduction: ``"sum"`` or ``"mean"`` of the gradients over the accumulated batches.
+        counter_start: Where the batch counter starts; 0 steps on the very first batch.
+        reference_batch: Scales the learning rate with the size of the batch, lr · N / ``reference_batch``.
     """
 
-    holds = ("optimizer", "gathered", "gathered_batches", "gathered_samples", "batches", "nominal", "dropped")
+    state_attributes = (
+        "optimizer",
+        "gathered",
+        "gathered_batches",
+        "gathered_samples",
+        "batches",
+        "nominal",
+        "dropped",
+    )
 
     def __init__(
         self,
@@ -80,7 +96,7 @@ class Updater:
         if count not in {"batches", "samples"}:
             raise TTCError(f"count is 'batches' or 'samples', got '{count}'")
         if reduction not in {"sum", "mean"}:
-            raise TTCError(f"the gathered gradients are reduced by 'sum' or 'mean', got '{reduction}'")
+            raise TTCError(f"reduction is 'sum' or 'mean', got '{reduction}'")
         if counter_start not in {0, 1}:
             raise TTCError(f"counter_start is 1 or 0, got {counter_start}")
         self.parameters = [parameter for parameter in parameters if parameter.requires_grad]
@@ -91,67 +107,72 @@ class Updater:
         self.reset()
 
     def reset(self) -> None:
-        """Forget gathered gradients, counters and the optimizer's moments."""
+        """Discard accumulated gradients, counters and the optimizer's moments."""
         self.optimizer = self.make_optimizer(self.parameters)
         self.learning_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
-        self.gathered: list[Tensor | None] = [None] * len(self.parameters)
-        self.gathered_batches = self.gathered_samples = 0
-        self.dropped = 0  # batches whose gradient was not finite
+        self.accumulated: list[Tensor | None] = [None] * len(self.parameters)
+        self.accumulated_batches = self.accumulated_samples = 0
+        self.dropped_batches = 0
         self.batches = self.counter_start - 1  # the paper's counter
-        self.nominal: int | None = None  # size of the first batch, which Q is derived from
+        self.first_batch_size: int | None = None  # which Q is derived from
 
     def __call__(self, loss: Tensor, batch_size: int) -> bool:
-        """Gather the gradients of ``loss``; whether a step was taken."""
+        """Accumulate the gradients of ``loss``; return whether a step was taken."""
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         if not _finite(gradients):
-            self.dropped += 1
+            self.dropped_batches += 1
             warnings.warn("the gradient of a batch is not finite: nothing was learned from that batch", stacklevel=2)
-            self.pass_over(batch_size)
+            self.skip(batch_size)
             return False
-        self.gathered = [_sum(old, new) for old, new in zip(self.gathered, gradients, strict=True)]
-        self.gathered_batches += 1
-        self.gathered_samples += batch_size
+        self.accumulated = [_sum(old, new) for old, new in zip(self.accumulated, gradients, strict=True)]
+        self.accumulated_batches += 1
+        self.accumulated_samples += batch_size
         self.batches += 1
-        self.nominal = self.nominal or batch_size
+        self.first_batch_size = self.first_batch_size or batch_size
         if not self._due():
             return False
         self.flush()
         return True
 
-    def pass_over(self, batch_size: int) -> None:
-        """Count a batch that had nothing to learn from: when counting samples, it brings the next step closer."""
+    def skip(self, batch_size: int) -> None:
+        """Count a batch without a gradient: when samples are counted, it brings the next step closer."""
         if self.accumulate is None and self.count == "samples":
-            self.gathered_samples += batch_size
+            self.accumulated_samples += batch_size
             if self._due():
                 self.flush()
 
-    def gather_samples(self, samples: int) -> None:
-        """From now on step once ``samples`` samples came, with the mean gradient: one step size at any batch size."""
-        self.accumulate, self.samples_per_step, self.count, self.reduction = None, samples, "samples", "mean"
-        self.reset()
+    def use_small_batches_(self, settings: SmallBatches) -> None:
+        """Step per number of samples, with the mean gradient: the step size is then the same at any batch size.
+
+        A learning rate that already follows the batch (``reference_batch``) is left as it is.
+        """
+        if self.reference_batch is None:
+            self.accumulate, self.samples_per_step = None, settings.samples_per_step
+            self.count, self.reduction = "samples", "mean"
+            self.reset()
 
     def flush(self) -> None:
-        """Take a step with the gradients gathered so far, if any."""
-        if not self.gathered_batches:
-            self.gathered_samples = 0
+        """Take a step with the gradients accumulated so far, if any."""
+        if not self.accumulated_batches:
+            self.accumulated_samples = 0
             return
-        for parameter, gradient in zip(self.parameters, self.gathered, strict=True):
-            scale = 1 / self.gathered_batches if self.reduction == "mean" else 1
+        for parameter, gradient in zip(self.parameters, self.accumulated, strict=True):
+            scale = 1 / self.accumulated_batches if self.reduction == "mean" else 1
             parameter.grad = None if gradient is None else gradient * scale if scale != 1 else gradient
         if self.reference_batch is not None:
-            factor = self.gathered_samples / self.gathered_batches / self.reference_batch
+            factor = self.accumulated_samples / self.accumulated_batches / self.reference_batch
             for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
                 group["lr"] = rate * factor
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.gathered = [None] * len(self.parameters)
-        self.gathered_batches = self.gathered_samples = 0
+        self.accumulated = [None] * len(self.parameters)
+        self.accumulated_batches = self.accumulated_samples = 0
 
     def _due(self) -> bool:
         if self.accumulate is None and self.count == "samples":
-            return self.gathered_samples >= self.samples_per_step
-        assert self.nominal is not None
-        every = self.accumulate or batches_for(self.samples_per_step, self.nominal)
+            return self.accumulated_samples >= self.samples_per_step
+        assert self.first_batch_size is not None
+        every = self.accumulate or batches_for(self.samples_per_step, self.first_batch_size)
         return self.batches % every == 0
 
 

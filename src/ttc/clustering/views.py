@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ttc.core.part import Part
 from ttc.errors import TTCError
 
 View = Callable[[Tensor], Tensor]
@@ -42,13 +43,13 @@ def vertical_flip(x: Tensor) -> Tensor:
 
 
 @dataclass
-class RandomView:
+class RandomView(Part):
     """A view that draws from its seed and step: the same for a repeated call, anew once the step advances.
 
-    The cycle advances the step after each batch that it took, so a refused batch leaves no trace.
+    The cycle advances the step after each accepted batch, so a rejected batch leaves no trace.
     """
 
-    holds: ClassVar[tuple[str, ...]] = ("step",)
+    state_attributes: ClassVar[tuple[str, ...]] = ("step",)
     seed: int = field(default=0, kw_only=True)
     step: int = field(default=0, init=False)
 

@@ -1,25 +1,27 @@
-"""The contract: adapters, classifiers, normalization modes, private copies, snapshots."""
+"""The contract: adapters, classifiers, their state and how it is saved. Imports torch and nothing else of ttc."""
 
-from ttc.core.adapter import Adapter, finite
+from ttc.core.adapter import Adapter, require_finite
+from ttc.core.checkpoint import AdapterConfig, SavedAdaptation
+from ttc.core.checkpoint import read as read_adaptation
 from ttc.core.classifier import Classifier, Prediction, find_head
 from ttc.core.inspection import Inspection, inspect
-from ttc.core.preparation import frozen, norm_tunable
-from ttc.core.saving import Recipe, SavedAdaptation
-from ttc.core.saving import read as read_adaptation
-from ttc.core.snapshot import Snapshot
+from ttc.core.part import Part, SmallBatches
+from ttc.core.state import Snapshot
+from ttc.core.statistics import freeze_statistics
 
 __all__ = [
     "Adapter",
+    "AdapterConfig",
     "Classifier",
     "Inspection",
+    "Part",
     "Prediction",
-    "Recipe",
     "SavedAdaptation",
+    "SmallBatches",
     "Snapshot",
     "find_head",
-    "finite",
-    "frozen",
+    "freeze_statistics",
     "inspect",
-    "norm_tunable",
     "read_adaptation",
+    "require_finite",
 ]

@@ -1,107 +1,167 @@
-"""The contract of every method: an object that answers a stream of batches, adapting as it goes."""
+"""The contract of every method: an object that predicts a stream of batches and adapts as it goes."""
 
 import threading
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from ttc.core import saving
+from ttc.core import checkpoint
 from ttc.core.classifier import Classifier
-from ttc.core.normalization import BatchNorm, following, still
-from ttc.core.snapshot import Snapshot
-from ttc.core.state import State, restored, state_of
+from ttc.core.part import Part
+from ttc.core.state import Snapshot, State, capture_state, restore_state
+from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics
 from ttc.errors import TTCError
 
 
-class Adapter(ABC):
-    """Answers each batch of images with logits, and may learn from it.
+class Adapter(Part, ABC):
+    """Predicts batches of images, and may learn from each of them.
 
     ``logits = adapter(images)``: images (N, C, H, W) in, detached finite logits (N, K) out, the same inside
-    ``torch.no_grad()`` and ``torch.inference_mode()``. A batch that is refused (:class:`ttc.TTCError`) changes nothing.
+    ``torch.no_grad()`` and ``torch.inference_mode()``. A rejected batch (:class:`ttc.TTCError`) changes nothing.
     Calls from several threads take turns, so each sees whole steps.
 
-    An author writes :meth:`adapt`, and where there is more state than the model's, names the attributes in ``holds``
-    (which brings copies, saving and moving to a device) and extends :meth:`reset`.
+    The author of a method writes :meth:`adapt`. Where there is more state than the model's, ``state_attributes`` names
+    the attributes: copying, saving, moving to a device, rollback and :meth:`reset` follow from it.
+
+    Args:
+        model: The private, prepared copy of the classifier that this adapter may change.
     """
 
-    holds: ClassVar[tuple[str, ...]] = ("model",)
-    recipe: saving.Recipe | None = None  # what ttc.adapt was asked for
+    state_attributes: ClassVar[tuple[str, ...]] = ("model",)
+    config: checkpoint.AdapterConfig | None = None
+    """What :func:`ttc.adapt` was asked for; None for an adapter that was put together by hand."""
 
     def __init__(self, model: Classifier) -> None:
         self.model = model
-        self.start = Snapshot(model)
         self.lock = threading.RLock()
-        self._accepted: set[torch.Size] = set()  # image shapes the model is known to take: a cache, not a state
+        self._initial: State = None  # captured before the first batch
+        self._accepted: set[torch.Size] = set()  # image shapes the model is known to accept: a cache, not a state
 
     @final
     def __call__(self, x: Tensor) -> Tensor:
-        """The logits (N, K) for a batch, adapting to it."""
+        """Predict a batch and adapt to it.
+
+        Args:
+            x: Images (N, C, H, W) on the device and of the dtype of the model.
+
+        Returns:
+            Detached, finite logits (N, K).
+
+        Raises:
+            TTCError: If the batch is invalid; nothing has changed then.
+        """
         with self.lock, torch.inference_mode(False):
-            x = self.checked(x)
-            before = Snapshot(self.model) if following(self.model) else None
+            x = self.validate(x)
+            self._capture_initial()
+            before = Snapshot(self.model) if updates_statistics(self.model) else None
             try:
                 with torch.enable_grad():
-                    answer = self.adapt(x)
+                    logits = self.adapt(x)
             except BaseException:
                 if before is not None:
                     before.restore(self.model)
                 raise
-        return answer.detach()
+        return logits.detach()
 
     @final
     def predict(self, x: Tensor) -> Tensor:
-        """The logits (N, K) for a batch, learning nothing from it."""
-        with self.lock, torch.inference_mode(False), torch.no_grad(), still(self.model):
-            return self.answer_only(self.checked(x)).detach()
+        """Predict a batch without learning from it: nothing changes.
+
+        Args:
+            x: Images (N, C, H, W) on the device and of the dtype of the model.
+
+        Returns:
+            Detached, finite logits (N, K).
+
+        Raises:
+            TTCError: If the batch is invalid.
+        """
+        with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self.model):
+            return self.infer(self.validate(x)).detach()
 
     @abstractmethod
     def adapt(self, x: Tensor) -> Tensor:
-        """The answer for a checked batch, with gradients enabled: the one method an author writes."""
+        """Predict a validated batch and learn from it, with gradients enabled: the one method an author writes."""
 
-    def answer_only(self, x: Tensor) -> Tensor:
-        """The answer for a checked batch that leaves no trace; written by methods that know a cheaper way than this."""
-        before = self.state()
+    def infer(self, x: Tensor) -> Tensor:
+        """Predict a validated batch without changing anything; overridden where there is a cheaper way than this."""
+        before = self.state_dict()
         try:
             with torch.enable_grad():
                 return self.adapt(x)
         finally:
-            self.load_state(before)
+            self.load_state_dict(before)
 
     def context(self, x: Tensor) -> Tensor:
-        """The images among which ``x`` is answered, with ``x`` last: ``x`` alone, unless recent ones are kept."""
+        """Return the images among which ``x`` is predicted, ``x`` last: ``x`` alone, unless recent ones are cached."""
         return x
 
+    @final
     def reset(self) -> None:
-        """Put everything back to the start; extended by methods that hold more than the model."""
-        self.start.restore(self.model)
+        """Restore the state from before the first batch."""
+        with self.lock, torch.inference_mode(False):
+            if self._initial is not None:
+                restore_state(self, self._initial, self.device)
 
     @final
-    def state(self) -> State:
-        """A copy of everything that changes: parameters, statistics, moments, gathered gradients, counters."""
+    def state_dict(self) -> State:
+        """Copy everything that changes: parameters, statistics, moments, accumulated gradients, counters.
+
+        Returns:
+            Tensors, numbers, strings and None in dicts, lists and tuples; it shares nothing with the adapter.
+        """
         with self.lock, torch.inference_mode(False):
-            return state_of(self)
+            return capture_state(self)
 
     @final
-    def load_state(self, state: State) -> None:
-        """Put back what :meth:`state` copied."""
+    def load_state_dict(self, state: State) -> None:
+        """Restore what :meth:`state_dict` returned.
+
+        Args:
+            state: The state of this adapter, or of one built alike.
+        """
         with self.lock, torch.inference_mode(False):
-            restored(self, state, self.device)
+            self._capture_initial()
+            restore_state(self, state, self.device)
 
     @final
     def save(self, path: str | Path) -> None:
-        """Write what changed to a small file, from which :func:`ttc.load_adaptation` goes on as if never stopped."""
+        """Write what changed to a small file, from which :func:`ttc.load_adaptation` resumes as if never stopped.
+
+        Args:
+            path: The safetensors file to write, whole or not at all.
+        """
         with self.lock:
-            saving.save(self, Path(path))
+            self._capture_initial()
+            checkpoint.save(self, Path(path))
 
     @final
     def load(self, path: str | Path) -> None:
-        """Go on from a file that an adapter of the same model, method and options saved; refused for any other."""
+        """Resume from a file saved by an adapter of the same model, method and options.
+
+        Args:
+            path: A file written by :meth:`save`.
+
+        Raises:
+            TTCError: If the file is damaged, or of another model, method or options; nothing has changed then.
+        """
         with self.lock:
-            saving.restore(self, saving.read(Path(path)))
+            self._capture_initial()
+            checkpoint.restore(self, checkpoint.read(Path(path)))
+
+    @property
+    def initial_tensors(self) -> Mapping[str, Tensor]:
+        """The trainable parameters and buffers of the model from before the first batch, by name."""
+        self._capture_initial()
+        if "model" in self.state_attributes:
+            tensors: Mapping[str, Tensor] = self._initial["model"]
+            return tensors
+        return next(part for part in self.parts() if isinstance(part, Adapter)).initial_tensors
 
     @property
     def device(self) -> torch.device:
@@ -110,11 +170,18 @@ class Adapter(ABC):
 
     @final
     def to(self, device: torch.device | str) -> "Adapter":
-        """Move the model and everything held to ``device``; returns itself."""
+        """Move the model and all other state to ``device``.
+
+        Args:
+            device: Where to, as for ``nn.Module.to``.
+
+        Returns:
+            The adapter itself.
+        """
         with self.lock, torch.inference_mode(False):
-            state = self.state()
+            state = self.state_dict()
             self.model.to(device)
-            self.load_state(state)
+            self.load_state_dict(state)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -124,14 +191,24 @@ class Adapter(ABC):
         vars(self).update(state)
         self.lock = threading.RLock()
 
-    def checked(self, x: Tensor) -> Tensor:
-        """``x`` as a method may take it, or a refusal that says what is wrong with it."""
+    def validate(self, x: Tensor) -> Tensor:
+        """Check a batch, without changing or optimizing anything.
+
+        Args:
+            x: What a caller passed.
+
+        Returns:
+            The batch, detached, as :meth:`adapt` may use it.
+
+        Raises:
+            TTCError: If the batch is invalid, with the reason and what to do.
+        """
         if not isinstance(x, Tensor):
             raise TTCError(f"expected a tensor of images (N, C, H, W), got {type(x).__name__}")
         if not x.is_floating_point():
-            raise TTCError(f"expected float images, got {x.dtype}; for pixels in 0..255 give images.float() / 255")
+            raise TTCError(f"expected float images, got {x.dtype}; for pixels in 0..255 pass images.float() / 255")
         if x.layout is not torch.strided:
-            raise TTCError(f"expected an ordinary tensor of images, got layout {x.layout}; give images.to_dense()")
+            raise TTCError(f"expected a dense tensor of images, got layout {x.layout}; pass images.to_dense()")
         if x.ndim < 2 or x.numel() == 0:
             raise TTCError(f"expected a batch of at least one image (N, C, H, W), got shape {tuple(x.shape)}")
         weight = next(self.model.parameters())
@@ -142,49 +219,57 @@ class Adapter(ABC):
         if x.dtype != weight.dtype:
             raise TTCError(f"the images are {x.dtype} and the model {weight.dtype}; convert one of them with .to()")
         if not bool(x.isfinite().all()):
-            raise TTCError("the images hold NaN or infinite values; leave those images out")
+            raise TTCError("the images contain NaN or infinite values; leave those images out")
         x = x.clone() if x.is_inference() else x.detach()
         if x.shape[1:] not in self._accepted:
-            self._try(x)
+            self._probe(x)
             self._accepted.add(x.shape[1:])
-        if len(x) == 1 and any(isinstance(module, BatchNorm) for module in self.model.modules()):
+        if len(x) == 1 and needs_large_batches(self.model):
             warnings.warn(
                 "a batch of one image is normalized by its own statistics alone, which ruins most networks; "
-                "use larger batches, or make the method fit with small_batches=True",
+                "use larger batches, or adapt with small_batches=True",
                 stacklevel=3,
             )
         return x
 
     @torch.no_grad()
-    def _try(self, x: Tensor) -> None:
-        """Show the model a pair of images of a new shape, changing nothing, so that what it cannot take is refused."""
+    def _probe(self, x: Tensor) -> None:
+        """Run the model on a pair of images of a new shape, changing nothing, so that an invalid shape is rejected."""
         before = Snapshot(self.model)
         try:
-            if self.model.quick:
-                self.model.quicken(x.shape if self.model.compiles else torch.Size([2, *x.shape[1:]]))
-            else:
-                self.model(x[:1].expand(2, *x.shape[1:]))
+            self.model(x[:1].expand(2, *x.shape[1:]))
         except TTCError:
             raise
         except Exception as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise TTCError(f"expected {_wanted(self.model)}, got shape {tuple(x.shape)}: {reason}") from error
+            raise TTCError(f"expected {_expected_input(self.model)}, got shape {tuple(x.shape)}: {reason}") from error
         finally:
             before.restore(self.model)
 
+    def _capture_initial(self) -> None:
+        if self._initial is None:
+            for part in self.parts():
+                if isinstance(part, Adapter):
+                    part._capture_initial()
+            self._initial = capture_state(self)
 
-def finite(logits: Tensor) -> Tensor:
-    """``logits``, refused when the model made NaN or infinity of the batch: learning from those would ruin it."""
+
+def require_finite(logits: Tensor) -> Tensor:
+    """Return ``logits``, or reject the batch if the model's outputs are not finite: learning from those would ruin it.
+
+    Raises:
+        TTCError: If a value is NaN or infinite.
+    """
     if not bool(logits.isfinite().all()):
         raise TTCError("the model's outputs for this batch are not finite; check the range of the images")
     return logits
 
 
-def _wanted(model: nn.Module) -> str:
-    """What the first convolution expects, in words, as far as it can be told."""
+def _expected_input(model: nn.Module) -> str:
+    """Describe what the first convolution expects, as far as it can be told."""
     ranks = {nn.Conv1d: "(N, {0}, L)", nn.Conv2d: "(N, {0}, H, W)", nn.Conv3d: "(N, {0}, D, H, W)"}
     for module in model.modules():
         for kind, shape in ranks.items():
             if isinstance(module, kind):
                 return f"images of shape {shape.format(module.in_channels)}"
-    return "images the model can take"
+    return "images that the model accepts"

@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.core.classifier import Classifier
-from ttc.core.preparation import norm_layers
+from ttc.core.statistics import norm_layers
 from ttc.errors import TTCError
 
 

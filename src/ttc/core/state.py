@@ -1,7 +1,7 @@
-"""Everything that changes while an adapter runs, gathered from what each part names, and put back.
+"""Copy and restore everything that changes while an adapter runs.
 
-A part lists its changing attributes in ``holds``; what those hold is followed down to tensors and numbers. Optimizers
-and modules need no list: they bring a state dict, and the tensors that adaptation may change.
+A part lists its changing attributes in ``state_attributes``; their values are followed down to tensors and numbers.
+Optimizers and modules need no list: they have a state dict and the tensors that adaptation may change.
 """
 
 from typing import Any
@@ -10,56 +10,105 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ttc.core.snapshot import Snapshot, changeable
-
 State = Any
 """Tensors, numbers, strings and None, in dicts, lists and tuples."""
 
 PLAIN = (bool, int, float, str, type(None))
 
 
-def state_of(value: object) -> State:
-    """Copies of what changes in ``value``; None for what never does, such as a function.
+class Snapshot:
+    """Copies of a model's trainable parameters and buffers at one moment.
 
-    >>> class Counter:
-    ...     holds = ("count",)
-    ...     count = 3
-    >>> state_of({"counter": Counter(), "rate": 0.1, "function": len})
-    {'counter': {'count': 3}, 'rate': 0.1, 'function': None}
+    Args:
+        model: The module to copy from.
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> before = Snapshot(layer)
+        >>> _ = layer.weight.data.zero_()
+        >>> before.restore(layer)
+        >>> bool(layer.weight.any())
+        True
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.tensors = {name: tensor.detach().clone() for name, tensor in changeable_tensors(model).items()}
+
+    @torch.no_grad()
+    def restore(self, model: nn.Module) -> None:
+        """Copy the saved values back into ``model``, in place, so that optimizers keep their parameters."""
+        for name, tensor in changeable_tensors(model).items():
+            tensor.copy_(self.tensors[name])
+
+
+def changeable_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the trainable parameters and the buffers of a model, by name."""
+    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return {**trainable, **dict(model.named_buffers())}
+
+
+def capture_state(value: object) -> State:
+    """Copy what changes in ``value``; None for what never does, such as a function.
+
+    Example:
+        >>> class Counter:
+        ...     state_attributes = ("count",)
+        ...     count = 3
+        >>> capture_state({"counter": Counter(), "rate": 0.1, "function": len})
+        {'counter': {'count': 3}, 'rate': 0.1, 'function': None}
     """
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, nn.Module):
         return Snapshot(value).tensors
     if isinstance(value, Optimizer):
-        return state_of(value.state_dict())
+        return capture_state(value.state_dict())
     if isinstance(value, dict):
-        return {key: state_of(item) for key, item in value.items()}
+        return {key: capture_state(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [state_of(item) for item in value]
+        return [capture_state(item) for item in value]
     if isinstance(value, tuple):
-        return tuple(state_of(item) for item in value)
-    names: tuple[str, ...] | None = getattr(type(value), "holds", None)
+        return tuple(capture_state(item) for item in value)
+    names: tuple[str, ...] | None = getattr(type(value), "state_attributes", None)
     if names is not None:
-        return {name: state_of(getattr(value, name)) for name in names}
+        return {name: capture_state(getattr(value, name)) for name in names}
     return value if isinstance(value, PLAIN) else None
 
 
-def restored(value: Any, kept: State, device: torch.device) -> Any:
-    """``value`` with the changes in ``kept``: the same object where it is one, else a copy of what was kept."""
+def restore_state(value: Any, state: State, device: torch.device) -> Any:
+    """Restore a captured state: into ``value`` where it is an object with state, else as a copy.
+
+    Args:
+        value: What :func:`capture_state` copied from, or an equally built object.
+        state: The captured state; it is copied, never aliased.
+        device: Where restored tensors go.
+
+    Returns:
+        ``value`` itself when it was restored in place, else the restored copy.
+    """
     if isinstance(value, nn.Module):
         with torch.no_grad():
-            for name, tensor in changeable(value).items():
-                if name in kept:
-                    tensor.copy_(kept[name])
+            for name, tensor in changeable_tensors(value).items():
+                if name in state:
+                    tensor.copy_(state[name])
     elif isinstance(value, Optimizer):
-        value.load_state_dict(state_of(kept))  # a copy, or the optimizer would write into what was kept
-    elif hasattr(type(value), "holds"):
-        for name in type(value).holds:
-            setattr(value, name, restored(getattr(value, name), kept[name], device))
-    elif isinstance(value, list | tuple):
-        items = [restored(item, old, device) for item, old in zip(value, kept, strict=True)]
+        value.load_state_dict(capture_state(state))  # a copy, or the optimizer would write into the state
+    elif hasattr(type(value), "state_attributes"):
+        for name in type(value).state_attributes:
+            setattr(value, name, restore_state(getattr(value, name), state[name], device))
+    elif isinstance(value, list | tuple) and isinstance(state, list | tuple) and len(value) == len(state):
+        items = [restore_state(item, old, device) for item, old in zip(value, state, strict=True)]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    elif isinstance(value, (Tensor, *PLAIN)):
-        return kept.clone().to(device) if isinstance(kept, Tensor) else kept
+    elif isinstance(value, (Tensor, dict, list, tuple, *PLAIN)):
+        return _copy_to(state, device)
     return value
+
+
+def _copy_to(state: State, device: torch.device) -> State:
+    if isinstance(state, Tensor):
+        return state.clone().to(device)
+    if isinstance(state, dict):
+        return {key: _copy_to(item, device) for key, item in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_copy_to(item, device) for item in state)
+    return state

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ttc.corruptions import blur, colour, digital, noise, spatter, weather
 from ttc.corruptions.frost_textures import fitted_textures
-from ttc.corruptions.streams import Streams
-from ttc.corruptions.tables import (
+from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.severity_tables import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
     SEVERITIES,
@@ -65,7 +65,7 @@ def corrupt(
     """The images under a common corruption: uint8 (N, H, W, 3) in, the same type, shape and device out.
 
     ``severity`` is 1 … 5; 0 returns a copy. ``table`` names the parameters ("cifar" for 32 pixels, "imagenet" for 224)
-    and is chosen by the shorter side when left out; lengths scale with that side, see ``ttc.corruptions.tables``.
+    and is chosen by the shorter side when left out; lengths scale with that side, see ``ttc.corruptions.severity_tables``.
 
     The result for an image depends only on (seed, corruption, severity, index); ``indices`` gives the index of each row
     when they are not 0 … N − 1, so that any part of a data set can be made alone. Random numbers come from NumPy in

@@ -14,7 +14,7 @@ from ttc.corruptions.filters import (
     streaked,
     truncated,
 )
-from ttc.corruptions.streams import Streams
+from ttc.corruptions.random_streams import Streams
 
 
 def gaussian_blur(x: Tensor, streams: Streams, scale: float, sigma: float) -> Tensor:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ttc.corruptions.apply import corrupt
 from ttc.corruptions.manifest import Manifest, Settings, check_apart, frost_record, opened_manifest
 from ttc.corruptions.pool import Progress, explained_disk_errors, finished
-from ttc.corruptions.tables import TableName
+from ttc.corruptions.severity_tables import TableName
 from ttc.errors import TTCError
 from ttc.files import atomic, checksum
 

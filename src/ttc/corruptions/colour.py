@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ttc.corruptions.filters import truncated
-from ttc.corruptions.streams import Streams
+from ttc.corruptions.random_streams import Streams
 
 
 def brightness(x: Tensor, streams: Streams, scale: float, offset: float) -> Tensor:

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from ttc.corruptions.filters import noise_left, truncated
-from ttc.corruptions.streams import Streams
+from ttc.corruptions.random_streams import Streams
 
 
 def elastic_transform(

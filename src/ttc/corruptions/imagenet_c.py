@@ -16,7 +16,7 @@ from PIL import Image
 from ttc.corruptions.apply import SMALLEST_SIDE, corrupt
 from ttc.corruptions.manifest import Manifest, Settings, check_apart, frost_record, opened_manifest
 from ttc.corruptions.pool import Progress, explained_disk_errors, finished
-from ttc.corruptions.tables import TableName
+from ttc.corruptions.severity_tables import TableName
 from ttc.errors import TTCError
 from ttc.files import atomic, checksum
 

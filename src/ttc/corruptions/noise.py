@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ttc.corruptions.streams import Streams
+from ttc.corruptions.random_streams import Streams
 
 
 def gaussian_noise(x: Tensor, streams: Streams, scale: float, deviation: float) -> Tensor:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from ttc.corruptions.apply import corrupt
-from ttc.corruptions.tables import CORRUPTIONS, GROUPS, SEVERITIES, TableName
+from ttc.corruptions.severity_tables import CORRUPTIONS, GROUPS, SEVERITIES, TableName
 
 _CELL, _GAP, _LABEL, _HEAD = 160, 6, 216, 240
 _PAPER, _INK, _FAINT = (250, 250, 248), (28, 30, 34), (120, 124, 130)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttc.corruptions.filters import box_filtered, gaussian_filtered, noise_left, truncated
-from ttc.corruptions.streams import Streams
+from ttc.corruptions.random_streams import Streams
 
 _WATER = (175 / 255, 238 / 255, 238 / 255)
 _MUD = (63 / 255, 42 / 255, 20 / 255)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ttc.corruptions.filters import clipped_zoom, streaked, truncated
-from ttc.corruptions.streams import Streams
+from ttc.corruptions.random_streams import Streams
 
 
 def snow(
@@ -48,7 +48,7 @@ def frost(
 
 
 def fog(x: Tensor, streams: Streams, scale: float, strength: float, decay: float) -> Tensor:
-    """A plasma fractal added to the picture, then its old maximum restored: black stays black."""
+    """A plasma fractal added to the picture, then its old maximum restore_state: black stays black."""
     height, width = x.shape[2:]
     size = 1 << (max(height, width) - 1).bit_length()
     haze = plasma(streams.uniform(size, size), decay)[:, None, :height, :width]

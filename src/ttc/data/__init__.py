@@ -2,7 +2,7 @@
 
 from ttc.data.cifar import cifar, cifar_c
 from ttc.data.corrupted import corrupted
-from ttc.data.embedded import embedded
+from ttc.data.embedded_images import embedded
 from ttc.data.folders import image_folder, imagenet, imagenet_c
 from ttc.data.images import ArrayImages, Images, as_tensor, first
 from ttc.data.location import data_root

@@ -14,7 +14,7 @@ from ttc.data.location import unwritable
 from ttc.files import atomic
 
 if TYPE_CHECKING:
-    from ttc.corruptions.tables import TableName  # reading clean data must not wait for torch
+    from ttc.corruptions.severity_tables import TableName  # reading clean data must not wait for torch
 
 CHUNK = 256  # pictures corrupted at once while a cache is filled
 

@@ -14,7 +14,7 @@ from ttc.errors import TTCError
 def unpack(archive: Path, into: Path, advance: Callable[[int], None] | None = None) -> list[Path]:
     """The files of a tar archive, written below ``into``: all of them, or none when one member is unacceptable.
 
-    Everything is unpacked beside its place first and moved when the whole archive was good. ``advance`` is told bytes.
+    SelectAll is unpacked beside its place first and moved when the whole archive was good. ``advance`` is told bytes.
     """
     try:
         into.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ttc.core import Adapter
-from ttc.core.origin import source_model
-from ttc.core.state import State, restored, state_of
+from ttc.nn.preparation import source_classifier
+from ttc.core.state import State, restore_state, capture_state
 from ttc.deploy.policy import Event, Policy
-from ttc.deploy.signs import AnswerSigns, SourceSigns, drift_of, dropped_by
+from ttc.deploy.monitors import PredictionMonitor, SourceMonitor, drift_of, dropped_by
 from ttc.errors import TTCError
 
 ADAPTING, FROZEN, SOURCE = MODES = ("adapting", "frozen", "source")
@@ -38,7 +38,7 @@ class Guard:
         self, adapter: Adapter, policy: Policy | None = None, *, on_event: Callable[[Event], None] | None = None
     ) -> None:
         self.adapter, self.policy, self.on_event = adapter, policy or Policy(), on_event
-        self.source = source_model(adapter)
+        self.source = source_classifier(adapter)
         self.events: deque[Event] = deque(maxlen=self.policy.events)
         self._by_hand = False  # frozen by the caller, who alone resumes
         self._start_over()
@@ -92,17 +92,17 @@ class Guard:
     def state(self) -> State:
         """A copy of everything it remembers, the adapter's state included; not the events, which were reported."""
         with self.adapter.lock:
-            held = {name: state_of(getattr(self, name)) for name in HELD}
-            return {"adapter": self.adapter.state(), "states": state_of(list(self._states)), **held}
+            held = {name: capture_state(getattr(self, name)) for name in HELD}
+            return {"adapter": self.adapter.state(), "states": capture_state(list(self._states)), **held}
 
-    def load_state(self, state: State) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Put back what :meth:`state` copied: from there it goes on as if never stopped."""
         with self.adapter.lock:
-            self.adapter.load_state(state["adapter"])
+            self.adapter.load_state_dict(state["adapter"])
             self._states.clear()
-            self._states.extend(state_of(state["states"]))
+            self._states.extend(capture_state(state["states"]))
             for name in HELD:
-                setattr(self, name, restored(getattr(self, name), state[name], torch.device("cpu")))
+                setattr(self, name, restore_state(getattr(self, name), state[name], torch.device("cpu")))
 
     def save(self, path: str | Path) -> None:
         """Save the adaptation (:meth:`ttc.Adapter.save`)."""
@@ -148,8 +148,8 @@ class Guard:
         self._noted = self._level = self._healthy = self._dropped = 0
         self._drift = self._owed = 0.0
         self._states: deque[State] = deque(maxlen=policy.snapshots)
-        self._answers = AnswerSigns(policy.limits, policy.memory, policy.history)
-        self._comparison = SourceSigns(policy.limits, policy.memory, policy.look_every)
+        self._answers = PredictionMonitor(policy.limits, policy.memory, policy.history)
+        self._comparison = SourceMonitor(policy.limits, policy.memory, policy.look_every)
 
     def _answered(self, x: Tensor) -> Tensor:
         """The answer in the present mode; broken parameters are rolled back at once instead of failing every batch."""
@@ -231,7 +231,7 @@ class Guard:
         if kept is None:
             self.adapter.reset()
         else:
-            self.adapter.load_state(kept)
+            self.adapter.load_state_dict(kept)
         self._answers.forget_recent()
 
     def _note(self, action: str, reason: str) -> None:

@@ -1,6 +1,7 @@
-"""The honest controls: adapt as the base method does, answer with the mean over the image and its mirror image."""
+"""Controls: adapt as the base method does, predict with the mean over the image and its mirror image."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 
 import torch
@@ -8,39 +9,56 @@ from torch import Tensor
 
 from ttc.clustering import horizontal_flip, mean_of_views
 from ttc.core import Adapter
+from ttc.methods.method import Method
 
 
-class FlipAnswer(Adapter):
-    """Adapts as ``base`` does and answers with the mean of its logits for x and, before the update, its flip."""
+class FlipAveraging(Adapter):
+    """Adapts as ``base`` does and predicts with the mean of its logits for x and, before the update, its flip.
 
-    holds = ("base",)
+    Args:
+        base: The adapter that learns.
+    """
+
+    state_attributes = ("base",)
 
     def __init__(self, base: Adapter) -> None:
         super().__init__(base.model)
         self.base = base
 
     def adapt(self, x: Tensor) -> Tensor:
-        """The mean of the two views' logits."""
+        """Return the mean of the two views' logits."""
         with torch.no_grad():
             mirrored = self.model(horizontal_flip(x)).logits
         return mean_of_views([self.base.adapt(x), mirrored])
 
-    def answer_only(self, x: Tensor) -> Tensor:
-        """The mean of the two views' logits, from the base method as it stands."""
-        return mean_of_views([self.base.answer_only(x), self.base.answer_only(horizontal_flip(x))])
-
-    def reset(self) -> None:
-        """Put the base method back to its start."""
-        self.base.reset()
+    def infer(self, x: Tensor) -> Tensor:
+        """Return the mean of the two views' logits, from the base method as it is now."""
+        return mean_of_views([self.base.infer(x), self.base.infer(horizontal_flip(x))])
 
 
-def with_flip(build: Callable[..., Adapter]) -> Callable[..., FlipAnswer]:
-    """The builder of a method's flip control, with the options of the method."""
+def with_flip(method: Method) -> Method:
+    """Make the flip control of a method, with the same options and one more forward pass.
 
+    Args:
+        method: The method to control for.
+
+    Returns:
+        The method ``NAME+flip``.
+    """
+    forwards = method.forwards
+    assert isinstance(forwards, int)
+    return replace(
+        method, name=f"{method.name}+flip", build=_average_flip(method.build), forwards=forwards + 1, paper="control"
+    )
+
+
+def _average_flip(build: Callable[..., Adapter]) -> Callable[..., FlipAveraging]:
     @wraps(build)
-    def build_with_flip(*args: object, **options: object) -> FlipAnswer:
-        return FlipAnswer(build(*args, **options))
+    def build_with_flip(*args: object, **options: object) -> FlipAveraging:
+        return FlipAveraging(build(*args, **options))
 
-    name = (build.__doc__ or "").partition(":")[0]
-    build_with_flip.__doc__ = f"{name} + flip: adapts as {name}, answers with the mean over the image and its flip."
+    name, _, rest = (build.__doc__ or "").partition(":")
+    _, _, arguments = rest.partition("\n    Args:")
+    summary = f"{name} + flip: adapts as {name} and predicts with the mean over the image and its flip."
+    build_with_flip.__doc__ = f"{summary}\n\n    Args:{arguments}" if arguments else summary
     return build_with_flip

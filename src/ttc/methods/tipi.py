@@ -5,15 +5,16 @@ Nguyen et al., "TIPI: Test Time Adaptation with Transformation Invariance", CVPR
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ttc.clustering import OptimizerFactory, Updater, default_optimizer, in_input_units, softmax_entropy
-from ttc.core import Adapter, Classifier, finite, norm_tunable
-from ttc.core.normalization import TrackNorm, tracking
-from ttc.errors import TTCError
+from ttc.core import Adapter, Classifier, require_finite
+from ttc.methods.method import Method
+from ttc.nn import RunningNorm, copy_with_trainable_norms, track_statistics
 
 MAIN, ADVERSARIAL = 0, 1  # the two sets of statistics that share one scale and shift
 
@@ -21,7 +22,7 @@ MAIN, ADVERSARIAL = 0, 1  # the two sets of statistics that share one scale and 
 class TIPI(Adapter):
     """Minimizes KL(p(x + δ) ‖ p(x)) for a perturbation δ one sign-gradient step away, then predicts again."""
 
-    holds = ("model", "updater", "calls")
+    state_attributes = ("model", "updater", "calls")
 
     def __init__(
         self,
@@ -43,28 +44,22 @@ class TIPI(Adapter):
         self.seed, self.calls = seed, 0
 
     def adapt(self, x: Tensor) -> Tensor:
-        """The logits (N, K) after the update."""
+        """Update the model and return its logits (N, K) after the update."""
         self.updater(self._loss(x), len(x))
         self.calls += 1
         return self._predicted(x)
 
-    def answer_only(self, x: Tensor) -> Tensor:
-        """The logits (N, K) with the statistics it holds."""
-        return finite(self.model(x).logits)
-
-    def reset(self) -> None:
-        """Put parameters, both sets of statistics, optimizer and random draws back to their start."""
-        super().reset()
-        self.updater.reset()
-        self.calls = 0
+    def infer(self, x: Tensor) -> Tensor:
+        """Return the logits (N, K) with the stored statistics."""
+        return require_finite(self.model(x).logits)
 
     def _loss(self, x: Tensor) -> Tensor:
         bound = in_input_units(torch.full_like(x[:1], self.epsilon), self.normalize)
         delta = torch.zeros_like(x, requires_grad=True)
-        with tracking(self.model, branch=MAIN):
-            logits = finite(self.model(x + delta).logits)
+        with track_statistics(self.model, branch=MAIN):
+            logits = require_finite(self.model(x + delta).logits)
         reference = logits.detach().log_softmax(1)
-        with tracking(self.model, branch=ADVERSARIAL):
+        with track_statistics(self.model, branch=ADVERSARIAL):
             perturbed = logits
             if self.random_start:
                 generator = torch.Generator().manual_seed((self.seed << 32) + self.calls)
@@ -73,7 +68,7 @@ class TIPI(Adapter):
                 perturbed = self.model(x + delta).logits
             (ascent,) = torch.autograd.grad(_divergence(perturbed, reference).mean(), delta, retain_graph=True)
             moved = delta.detach() + bound * ascent.sign()
-            adversarial = finite(self.model(x + moved.clamp(-bound, bound)).logits)
+            adversarial = require_finite(self.model(x + moved.clamp(-bound, bound)).logits)
         losses = _divergence(adversarial, reference)
         if self.entropy_weight:
             losses = losses + self.entropy_weight * softmax_entropy(logits)
@@ -82,7 +77,7 @@ class TIPI(Adapter):
     @torch.no_grad()
     def _predicted(self, x: Tensor) -> Tensor:
         if self.batch_statistics_above is not None and len(x) > self.batch_statistics_above:
-            with tracking(self.model, branch=MAIN):
+            with track_statistics(self.model, branch=MAIN):
                 return self.model(x).logits
         return self.model(x).logits
 
@@ -94,38 +89,45 @@ def tipi(
     epsilon: float = 2 / 255,
     entropy_weight: float | None = None,
     random_start: bool | None = None,
-    batch_statistics_above: int | str | None = "auto",
-    lr_reference_batch: float | str | None = "auto",
+    batch_statistics_above: int | Literal["auto"] | None = "auto",
+    lr_reference_batch: float | Literal["auto"] | None = "auto",
     normalize: tuple[Sequence[float], Sequence[float]] | None = None,
     seed: int = 0,
 ) -> TIPI:
     """TIPI: makes predictions invariant to small adversarial perturbations, then predicts again.
 
     Nguyen et al., CVPR 2023. Options left out follow the original's settings for the number of classes: CIFAR-10 up to
-    50 classes, CIFAR-100 up to 500, ImageNet above. The learning rate grows with the batch, lr · N / reference, unless
-    an ``optimizer`` is given. ``epsilon`` is in pixels of [0, 1]: for images that were standardized give
-    ``normalize=(mean, std)``.
+    50 classes, CIFAR-100 up to 500, ImageNet above.
 
     Without ``random_start`` the direction of the perturbation is the sign of rounding noise, because the divergence has
     no slope at δ = 0; that is how the original runs on CIFAR.
     Differs from the original: ε is in pixels on ImageNet too, where the original perturbs standardized images.
+
+    Args:
+        optimizer: Makes the optimizer; Adam with lr 1e-3 below 500 classes, else SGD with lr 2.5e-4 and momentum 0.9.
+        epsilon: ε, the bound of the perturbation in pixels of [0, 1].
+        entropy_weight: The weight of the entropy in the loss; 0, 5 or 1 by number of classes unless given.
+        random_start: Whether the perturbation starts at a random point; for ImageNet unless given.
+        batch_statistics_above: Predict with the statistics of a batch of more images than this, else with the running
+            ones; 64, on ImageNet never.
+        lr_reference_batch: The learning rate is lr · N / ``lr_reference_batch``; 200, on ImageNet 64, and constant with
+            an ``optimizer`` of your own.
+        normalize: ``(mean, std)`` of standardized images, so that ``epsilon`` stays in pixels.
+        seed: The seed of random starts.
     """
     small, large = model.num_classes <= 50, model.num_classes > 500
-    if lr_reference_batch == "auto":
-        lr_reference_batch = None if optimizer else 64.0 if large else 200.0
-    if batch_statistics_above == "auto":
-        batch_statistics_above = None if large else 64
-    if isinstance(lr_reference_batch, str) or isinstance(batch_statistics_above, str):
-        raise TTCError("lr_reference_batch and batch_statistics_above are numbers, None or 'auto'")
-    prepared = norm_tunable(model, partial(TrackNorm, branches=2))
+    default_reference = None if optimizer else 64.0 if large else 200.0
+    reference = default_reference if lr_reference_batch == "auto" else lr_reference_batch
+    above = (None if large else 64) if batch_statistics_above == "auto" else batch_statistics_above
+    prepared = copy_with_trainable_norms(model, partial(RunningNorm, branches=2))
     make = optimizer or default_optimizer(model.num_classes)
     return TIPI(
         prepared,
-        Updater(prepared.parameters(), make, reference_batch=lr_reference_batch),
+        Updater(prepared.parameters(), make, reference_batch=reference),
         epsilon=epsilon,
         entropy_weight=(0.0 if small else 1.0 if large else 5.0) if entropy_weight is None else entropy_weight,
         random_start=large if random_start is None else random_start,
-        batch_statistics_above=batch_statistics_above,
+        batch_statistics_above=above,
         normalize=normalize,
         seed=seed,
     )
@@ -135,3 +137,14 @@ def _divergence(logits: Tensor, log_reference: Tensor) -> Tensor:
     """KL(softmax(logits) ‖ reference) of each row: (N,)."""
     log_probability = logits.log_softmax(1)
     return F.kl_div(log_reference, log_probability, reduction="none", log_target=True).sum(1)
+
+
+METHOD = Method(
+    name="tipi",
+    build=tipi,
+    changes=("norm affine", "norm statistics"),
+    forwards=(3, 4),
+    backwards=2,
+    needs=("source statistics",),
+    paper="Nguyen 2023",
+)

@@ -2,7 +2,7 @@
 
 from ttc.models.building import build
 from ttc.models.checkpoints import load_checkpoint
-from ttc.models.embedded import embedded, embedded_card
+from ttc.models.embedded_model import embedded, embedded_card
 from ttc.models.zoo import MODELS, STATISTICS
 
 __all__ = ["MODELS", "STATISTICS", "build", "embedded", "embedded_card", "load_checkpoint"]

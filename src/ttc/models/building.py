@@ -6,8 +6,8 @@ from pathlib import Path
 from torch import nn
 
 from ttc.errors import TTCError
-from ttc.models.checkpoints import head_classes, load_state, read_state
-from ttc.models.embedded import embedded
+from ttc.models.checkpoints import head_classes, load_state_dict, read_state
+from ttc.models.embedded_model import embedded
 from ttc.models.external import own_model, timm_model, torchvision_model
 from ttc.models.zoo import MODELS
 
@@ -54,5 +54,5 @@ def _zoo_model(name: str, num_classes: int | None, checkpoint: Path | None, stat
     classes = num_classes or (head_classes(state) if state else None)
     model = MODELS[name](statistics=statistics, **({} if classes is None else {"num_classes": classes}))
     if state:
-        load_state(model, state, str(checkpoint))
+        load_state_dict(model, state, str(checkpoint))
     return model

@@ -65,11 +65,11 @@ def unwrapped(content: object, path: Path) -> State:
 
 def load_checkpoint(model: nn.Module, path: Path) -> nn.Module:
     """``model`` with the weights of ``path``; every key and shape must fit, else the error says which do not."""
-    load_state(model, read_state(path), str(path))
+    load_state_dict(model, read_state(path), str(path))
     return model
 
 
-def load_state(model: nn.Module, state: State, where: str) -> None:
+def load_state_dict(model: nn.Module, state: State, where: str) -> None:
     """Copy ``state`` into ``model``, or say what does not fit and which architecture of the zoo would."""
     bare = state
     shared = _shared_prefix(list(model.state_dict()))  # a wrapped model has the prefix that reading took away

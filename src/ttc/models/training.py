@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ttc.errors import TTCError
 from ttc.files import atomic
-from ttc.models.checkpoints import load_state, read_file
+from ttc.models.checkpoints import load_state_dict, read_file
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,6 @@ def _restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, rec
         then, now = state["recipe"], asdict(recipe)
         changed = ", ".join(f"{key} {then.get(key)} then, {now[key]} now" for key in now if then.get(key) != now[key])
         raise TTCError(f"{path} was begun with another recipe ({changed}): give the old one, or choose another place")
-    load_state(model, state["state_dict"], str(path))
+    load_state_dict(model, state["state_dict"], str(path))
     optimizer.load_state_dict(state["optimizer"])
     return int(state["epoch"])

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ttc.bench.specs import nearest
+from ttc.bench.spec import nearest
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from ttc.bench.statistics import paired_interval
+from ttc.bench.metrics import paired_interval
 from ttc.report import Panels, line_chart
 from ttc.report.findings import Claim, Figure, Table, Value
 from ttc.studies.measured import Measured
@@ -52,10 +52,10 @@ def features(measured: Measured) -> dict[str, Floats]:
         return {}
     protocols = {name: found[0].protocol for name, found in rows.items()}
     key = hashlib.sha256("".join(protocol.hash for protocol in protocols.values()).encode()).hexdigest()
-    path = measured.setup.subject.cache / f"features-{key[:32]}.npz"
+    path = measured.setup.workload.cache / f"features-{key[:32]}.npz"
     if not path.exists():
-        found = {name: adapted(measured.setup.subject, protocol) for name, protocol in protocols.items()}
-        found["supervised"] = supervised(measured.setup.subject, protocols["TENT"])
+        found = {name: adapted(measured.setup.workload, protocol) for name, protocol in protocols.items()}
+        found["supervised"] = supervised(measured.setup.workload, protocols["TENT"])
         with atomic(path) as part, part.open("wb") as file:
             np.savez(file, supervised=found["supervised"], TENT=found["TENT"], TTC=found["TTC"])
     with np.load(path, allow_pickle=False) as kept:

@@ -8,22 +8,22 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ttc.bench import adapters, scenarios
+from ttc.bench import method_specs, scenarios
 from ttc.bench.protocol import Protocol
-from ttc.bench.specs import Spec
-from ttc.bench.subjects import Subject
+from ttc.bench.spec import Spec
+from ttc.bench.workload import Workload
 from ttc.clustering import default_optimizer
-from ttc.core import Adapter, Classifier, Prediction, norm_tunable
+from ttc.core import Adapter, Classifier, Prediction, copy_with_trainable_norms
 from ttc.data import Images, as_tensor
 
 Floats = NDArray[np.float32]
 
 
-def adapted(subject: Subject, protocol: Protocol) -> Floats:
+def adapted(workload: Workload, protocol: Protocol) -> Floats:
     """The features (N, D) of the first view of each image, in the cell that ``protocol`` states."""
-    model = _network(subject, protocol)
+    model = _network(workload, protocol)
     adapter = adapters.build(model, protocol.method, protocol.options)
-    _met(adapter, _images(subject, protocol))
+    _met(adapter, _images(workload, protocol))
     seen: list[Tensor] = []
     adapter.model.register_forward_hook(lambda module, inputs, output: seen.append(output.features.detach()))
 
@@ -34,7 +34,7 @@ def adapted(subject: Subject, protocol: Protocol) -> Floats:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(protocol.seed)
-        return _streamed(subject, protocol, answer)
+        return _streamed(workload, protocol, answer)
 
 
 def _met(adapter: Adapter, images: Images) -> None:
@@ -44,10 +44,10 @@ def _met(adapter: Adapter, images: Images) -> None:
     adapter.reset()
 
 
-def supervised(subject: Subject, protocol: Protocol) -> Floats:
+def supervised(workload: Workload, protocol: Protocol) -> Floats:
     """The same with the labels at hand: TENT's layers and optimizer, cross-entropy in place of the entropy."""
-    network = Classifier(_network(subject, protocol))
-    model: nn.Module = norm_tunable(network)
+    network = Classifier(_network(workload, protocol))
+    model: nn.Module = copy_with_trainable_norms(network)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = default_optimizer(network.num_classes)(parameters)
 
@@ -59,19 +59,19 @@ def supervised(subject: Subject, protocol: Protocol) -> Floats:
         optimizer.zero_grad()
         return prediction.features.detach()
 
-    return _streamed(subject, protocol, answer)
+    return _streamed(workload, protocol, answer)
 
 
-def _network(subject: Subject, protocol: Protocol) -> nn.Module:
-    return subject.network(_images(subject, protocol).num_classes, protocol.dtype, protocol.device)
+def _network(workload: Workload, protocol: Protocol) -> nn.Module:
+    return workload.network(_images(workload, protocol).num_classes, protocol.dtype, protocol.device)
 
 
-def _images(subject: Subject, protocol: Protocol) -> Images:
-    return subject.domain(protocol.corruptions[0], protocol.severity, protocol.images, subject.cache)
+def _images(workload: Workload, protocol: Protocol) -> Images:
+    return workload.domain(protocol.corruptions[0], protocol.severity, protocol.images, workload.cache)
 
 
-def _streamed(subject: Subject, protocol: Protocol, answer: Callable[[Tensor, Tensor], Tensor]) -> Floats:
-    images = _images(subject, protocol)
+def _streamed(workload: Workload, protocol: Protocol, answer: Callable[[Tensor, Tensor], Tensor]) -> Floats:
+    images = _images(workload, protocol)
     labels = np.asarray(images.labels, dtype=np.int64)
     found: list[Floats] = []
     for batch in scenarios.stream(Spec.read(protocol.scenario), [labels], protocol.batch_size, protocol.seed):

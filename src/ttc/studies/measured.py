@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ttc.bench import adapters
+from ttc.bench import method_specs
 from ttc.bench.grid import Grid, cells
 from ttc.bench.protocol import Protocol
-from ttc.bench.specs import Spec
-from ttc.bench.statistics import Interval, paired_interval
+from ttc.bench.spec import Spec
+from ttc.bench.metrics import Interval, paired_interval
 from ttc.bench.store import Row
 from ttc.studies import paper
 from ttc.studies.profiles import Setup
@@ -56,7 +56,7 @@ def plan(
             device=setup.device,
             threads=threads,
         )
-        made = cells(grid, setup.subject)
+        made = cells(grid, setup.workload)
         for entry in entries:
             method = _identity(entry)
             for cell in made:

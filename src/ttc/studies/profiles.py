@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttc.bench.subjects import Subject
+from ttc.bench.workload import Workload
 from ttc.data import catalogue, data_root, fetching
 from ttc.errors import TTCError
 
@@ -80,7 +80,7 @@ class Setup:
     """A profile made concrete: the data and model, whether the paper's own, and what must be there."""
 
     profile: str
-    subject: Subject
+    workload: Workload
     device: str
     comparable: bool  # the paper's data and architecture: its numbers may be met, not only its order of methods
     title: str
@@ -105,16 +105,16 @@ def setup(
     wanted = SETTINGS[setting]
     own = any(value is not None for value in (dataset, model, checkpoint))
     if profile == "paper":
-        subject = Subject(dataset or wanted.dataset, model or wanted.model, checkpoint, root)
+        workload = Workload(dataset or wanted.dataset, model or wanted.model, checkpoint, root)
         if model is None and checkpoint is None:
-            subject = Subject(subject.dataset, subject.model, Path(wanted.checkpoint), root)
+            workload = Workload(workload.dataset, workload.model, Path(wanted.checkpoint), root)
     else:
         usual = "embedded" if profile == "embedded" else "cifar10"
-        subject = Subject(dataset or usual, model or "embedded", checkpoint, root)
-    title = wanted.title if profile == "paper" and not own else _title(subject)
+        workload = Workload(dataset or usual, model or "embedded", checkpoint, root)
+    title = wanted.title if profile == "paper" and not own else _title(workload)
     return Setup(
         profile,
-        subject,
+        workload,
         device or ("cpu" if profile != "paper" else _accelerator()),
         profile == "paper" and not own,
         title,
@@ -124,13 +124,13 @@ def setup(
     )
 
 
-def _title(subject: Subject) -> str:
+def _title(workload: Workload) -> str:
     data = {
         "embedded": "the shipped 2,000 CIFAR-10 test images, corrupted",
         "cifar10": "CIFAR-10's test images, corrupted",
     }
-    model = "the shipped ResNet-20" if subject.model == "embedded" else subject.model
-    return f"{data.get(subject.dataset, subject.dataset_name)}; {model}"
+    model = "the shipped ResNet-20" if workload.model == "embedded" else workload.model
+    return f"{data.get(workload.dataset, workload.dataset_name)}; {model}"
 
 
 def _note(wanted: Setting, title: str) -> str:

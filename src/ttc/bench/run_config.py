@@ -1,0 +1,120 @@
+"""Settings of a run from a TOML file and from flags, under the same names."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ttc.bench.environment import cores
+from ttc.bench.grid import Grid
+from ttc.bench.spec import Spec, listed, nearest
+from ttc.bench.workload import Workload
+from ttc.errors import TTCError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+_SUBJECT = {"dataset": "dataset", "model": "model", "checkpoint": "checkpoint", "data": "root"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``ttc run`` runs, on what, where to, and with how many processes."""
+
+    grid: Grid
+    workload: Workload
+    store: Path
+    workers: int
+
+
+def settings(file: Path | None, flags: Mapping[str, object]) -> Settings:
+    """The settings of a TOML file, if any, with the flags that were given in place of its values."""
+    given = {**(_read(file) if file else {}), **{name: value for name, value in flags.items() if value is not None}}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in _KINDS:
+            raise TTCError(f"there is no setting '{name}'{nearest(name, _KINDS)}; the settings: {', '.join(_KINDS)}")
+        values[name] = _KINDS[name](name, value)
+    axes = {field.name for field in fields(Grid)}
+    return Settings(
+        Grid(**{name: value for name, value in values.items() if name in axes}),
+        Workload(**{_SUBJECT[name]: value for name, value in values.items() if name in _SUBJECT}),
+        values.get("store", Path("results.sqlite")),
+        values.get("workers", cores()),
+    )
+
+
+def _read(file: Path) -> dict[str, object]:
+    try:
+        with file.open("rb") as opened:
+            return tomllib.load(opened)
+    except OSError as error:
+        raise TTCError(f"cannot read the configuration {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TTCError(f"{file} is not valid TOML: {error}") from error
+
+
+def _items(value: object) -> list[object]:
+    return [*listed(value)] if isinstance(value, str) else value if isinstance(value, list) else [value]
+
+
+def _specs(name: str, value: object) -> tuple[Spec, ...]:
+    found = []
+    for item in _items(value):
+        if isinstance(item, str):
+            found.append(Spec.read(item))
+        elif isinstance(item, dict) and isinstance(item.get("name"), str):
+            found.append(Spec.of(item["name"], {key: option for key, option in item.items() if key != "name"}))
+        else:
+            raise TTCError(f"{name} must be texts such as 'ttc(bandwidth=2)' or tables with a name, got {item!r}")
+    return tuple(found)
+
+
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    return tuple(_text(name, item) for item in _items(value))
+
+
+def _numbers(name: str, value: object) -> tuple[int, ...]:
+    return tuple(_number(name, item) for item in _items(value))
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TTCError(f"{name} must be a text, got {value!r}")
+    return value
+
+
+def _number(name: str, value: object) -> int:
+    if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TTCError(f"{name} must be a whole number, got {value!r}")
+    return value
+
+
+def _path(name: str, value: object) -> Path:
+    return value if isinstance(value, Path) else Path(_text(name, value)).expanduser()
+
+
+_KINDS: dict[str, Callable[[str, object], Any]] = {
+    "methods": _specs,
+    "corruptions": _texts,
+    "severities": _numbers,
+    "images": _number,
+    "batch_sizes": _numbers,
+    "seeds": _numbers,
+    "scenarios": _specs,
+    "dataset": _text,
+    "model": _text,
+    "checkpoint": _path,
+    "data": _path,
+    "store": _path,
+    "workers": _number,
+    "threads": _number,
+    "dtype": _text,
+    "device": _text,
+}

@@ -1,0 +1,224 @@
+"""A saved adaptation: what changed, in one small safetensors file bound to its model, method and options."""
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ttc import __version__
+from ttc.core.state import PLAIN, State
+from ttc.errors import TTCError
+from ttc.files import atomic
+
+if TYPE_CHECKING:
+    from ttc.core.adapter import Adapter
+
+FORMAT = "ttc-adaptation-2"
+DEFAULT = {"described": "its default"}
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """How an adapter was made: the method's name and the options that were given."""
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def described(self) -> dict[str, Any]:
+        """The options as JSON; what JSON cannot hold, such as an optimizer factory, as ``{"described": "..."}``."""
+        return {name: _described(value) for name, value in self.options.items()}
+
+
+@dataclass(frozen=True)
+class SavedAdaptation:
+    """What a file says: the config (its options described), the source model's digest, and the state."""
+
+    path: Path
+    method: str
+    options: Mapping[str, Any]
+    source: str
+    state: State
+    version: str
+
+    def config(self, given: Mapping[str, Any]) -> AdapterConfig:
+        """The config to build the adapter anew, with the options that a file cannot hold taken from ``given``."""
+        for name, value in self.options.items():
+            if _is_description(value) and name not in given:
+                raise TTCError(
+                    f"{self.path} was saved with {name}={value['described']}, which a file cannot hold; "
+                    f"give it again as {name}=..."
+                )
+        held = {name: _plain(value) for name, value in self.options.items() if not _is_description(value)}
+        return AdapterConfig(self.method, {**held, **given})
+
+
+def save(adapter: "Adapter", path: Path) -> None:
+    """Write what changed in ``adapter`` to ``path``, whole or not at all."""
+    tensors: dict[str, Tensor] = {}
+    config = config_of(adapter)
+    metadata = {
+        "format": FORMAT,
+        "version": __version__,
+        "method": config.method,
+        "options": json.dumps(config.described()),
+        "source": source_digest(adapter),
+        "state": json.dumps(_encoded(_changed(adapter.state_dict(), adapter.initial_tensors), "", tensors)),
+    }
+    metadata["digest"] = _digest(metadata, tensors)
+    try:
+        with atomic(path) as part:
+            save_file(tensors, part, metadata)
+    except OSError as error:
+        raise TTCError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read(path: Path) -> SavedAdaptation:
+    """The saved adaptation at ``path``, refused when it is damaged or something else."""
+    if not path.is_file():
+        raise TTCError(f"there is no saved adaptation {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in list(file.keys())}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise TTCError(f"{path} is damaged or no saved adaptation ({error}); save it again") from error
+    if metadata.get("format") != FORMAT:
+        raise TTCError(f"{path} is no saved adaptation of this version (format {metadata.get('format')})")
+    if metadata.pop("digest", None) != _digest(metadata, tensors):
+        raise TTCError(f"{path} is damaged: its contents do not match their checksum; save it again")
+    state = _decoded(json.loads(metadata["state"]), tensors)
+    options = json.loads(metadata["options"])
+    return SavedAdaptation(path, metadata["method"], options, metadata["source"], state, metadata["version"])
+
+
+def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:
+    """Put a saved adaptation into an adapter made of the same model with the same method and options."""
+    config = config_of(adapter)
+    if config.method != saved.method:
+        raise TTCError(f"{saved.path} was saved by the method '{saved.method}', this adapter is '{config.method}'")
+    found, wanted = _as_json(config.described()), saved.options
+    for name in [*wanted, *found]:
+        if wanted.get(name, DEFAULT) != found.get(name, DEFAULT):
+            raise TTCError(
+                f"{saved.path} was saved with {name}={_shown(wanted.get(name, DEFAULT))}, "
+                f"this adapter has {name}={_shown(found.get(name, DEFAULT))}; give the same options"
+            )
+    if source_digest(adapter) != saved.source:
+        raise TTCError(
+            f"{saved.path} was saved for another model: architecture or weights differ; give the model it adapted"
+        )
+    before = adapter.state_dict()
+    adapter.reset()  # a file holds only what differs from the start
+    try:
+        adapter.load_state_dict(saved.state)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        adapter.load_state_dict(before)
+        raise TTCError(f"{saved.path} does not fit the adapter it names ({error}); save it again") from error
+
+
+def config_of(adapter: "Adapter") -> AdapterConfig:
+    """The config that ``ttc.adapt`` noted, or the bare class of an adapter that was put together by hand."""
+    return adapter.config or AdapterConfig(type(adapter).__name__)
+
+
+def source_digest(adapter: "Adapter") -> str:
+    """The SHA-256 of every parameter and buffer the adapter started from, by name, type, shape and bytes."""
+    tensors = {
+        **dict(adapter.model.named_parameters()),
+        **dict(adapter.model.named_buffers()),
+        **adapter.initial_tensors,
+    }
+    return _digest({}, tensors)
+
+
+def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _changed(state: State, start: Mapping[str, Tensor]) -> State:
+    """The state without the tensors of the model that equal its start: kilobytes, whatever the model."""
+    if not isinstance(state, dict):
+        return state
+    kept = {}
+    for key, value in state.items():
+        if key == "model":
+            kept[key] = {name: tensor for name, tensor in value.items() if not torch.equal(tensor, start[name])}
+        else:
+            kept[key] = _changed(value, start)
+    return kept
+
+
+def _encoded(state: State, path: str, tensors: dict[str, Tensor]) -> Any:
+    """The state as JSON; tensors go to ``tensors`` under their path."""
+    if isinstance(state, Tensor):
+        tensors[path] = state.cpu().contiguous()
+        return {"tensor": path}
+    if isinstance(state, dict):
+        return {"dict": [[key, _encoded(item, f"{path}/{key}".lstrip("/"), tensors)] for key, item in state.items()]}
+    if isinstance(state, list | tuple):
+        kind = "list" if isinstance(state, list) else "tuple"
+        return {kind: [_encoded(item, f"{path}/{index}", tensors) for index, item in enumerate(state)]}
+    return state
+
+
+def _decoded(value: Any, tensors: Mapping[str, Tensor]) -> State:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "dict":
+        return {key: _decoded(item, tensors) for key, item in content}
+    items = [_decoded(item, tensors) for item in content]
+    return items if kind == "list" else tuple(items)
+
+
+def _described(value: object) -> Any:
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, list | tuple):
+        return [_described(item) for item in value]
+    return {"described": _in_words(value)}
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, functools.partial):
+        arguments = [*map(_in_words, value.args), *(f"{key}={_in_words(item)}" for key, item in value.keywords.items())]
+        return f"partial({', '.join([_in_words(value.func), *arguments])})"
+    if hasattr(value, "__qualname__"):
+        return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
+    if is_dataclass(value) and not isinstance(value, type):
+        given = [f"{part.name}={_in_words(getattr(value, part.name))}" for part in fields(value) if part.init]
+        return f"{type(value).__name__}({', '.join(given)})"
+    return repr(value) if isinstance(value, (*PLAIN, list, tuple, dict)) else f"{type(value).__qualname__} object"
+
+
+def _is_description(value: object) -> bool:
+    if isinstance(value, list):
+        return any(map(_is_description, value))
+    return isinstance(value, dict)
+
+
+def _shown(value: Any) -> str:
+    return str(value["described"]) if isinstance(value, dict) else repr(value)
+
+
+def _as_json(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, list) else value

@@ -1,0 +1,61 @@
+"""What the contract knows of normalization layers: whether they use the batch, and whether running changes them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+
+class StatisticsLayer(nn.Module):
+    """A layer that normalizes with statistics; :mod:`ttc.nn.normalization` has one class per kind of statistics."""
+
+    uses_batch: ClassVar[bool] = False
+    """Whether the output for an image depends on the other images of its batch."""
+    needs_large_batches: ClassVar[bool] = False
+    """Whether it normalizes with the statistics of the batch alone, which say little when the batch is small."""
+    updates: ClassVar[bool] = False
+    """Whether a forward pass may change the stored statistics."""
+    tracking: bool = False
+    """Whether a forward pass changes the stored statistics now."""
+
+
+def uses_batch_statistics(model: nn.Module) -> bool:
+    """Tell whether predictions of ``model`` depend on the other images of a batch."""
+    return any(layer.uses_batch for layer in statistics_layers(model))
+
+
+def needs_large_batches(model: nn.Module) -> bool:
+    """Tell whether a layer of ``model`` normalizes with the statistics of the batch alone."""
+    return any(layer.needs_large_batches for layer in statistics_layers(model))
+
+
+def updates_statistics(model: nn.Module) -> bool:
+    """Tell whether a forward pass may change statistics stored in ``model``."""
+    return any(layer.updates for layer in statistics_layers(model))
+
+
+@contextmanager
+def freeze_statistics(model: nn.Module) -> Iterator[None]:
+    """Keep the stored statistics of ``model`` unchanged inside the block."""
+    layers = [layer for layer in statistics_layers(model) if layer.tracking]
+    for layer in layers:
+        layer.tracking = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.tracking = True
+
+
+def statistics_layers(model: nn.Module) -> list[StatisticsLayer]:
+    """Return the normalization layers of ``model`` whose statistics are named."""
+    return [module for module in model.modules() if isinstance(module, StatisticsLayer)]
+
+
+def norm_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield every normalization layer of ``model`` with its name, torch's own kinds included."""
+    kinds = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, StatisticsLayer)
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, kinds))

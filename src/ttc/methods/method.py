@@ -1,0 +1,172 @@
+"""What the table of methods says about one method, and how its options are described and checked."""
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from ttc.core import Adapter
+from ttc.errors import TTCError, unknown
+
+Passes = int | tuple[int, int]
+"""Passes per batch: a number, or the smallest and the largest one where it depends on options."""
+
+
+class Option(NamedTuple):
+    """An option of a method: its default, the choices where there are any, and what it means."""
+
+    name: str
+    default: Any
+    choices: tuple[Any, ...]
+    meaning: str
+
+    def __str__(self) -> str:
+        default = getattr(self.default, "__name__", repr(self.default))
+        choices = f"; choices: {', '.join(map(repr, self.choices))}" if self.choices else ""
+        return f"{self.name} (default {default}{choices}): {self.meaning}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A line of the table of methods.
+
+    Args:
+        name: What users write.
+        build: Maps a :class:`ttc.Classifier`, and options as keywords, to an :class:`ttc.Adapter`.
+        changes: What adaptation changes: ``"norm affine"``, ``"norm statistics"``, ``"head"``, ...
+        forwards: Forward passes per batch.
+        backwards: Backward passes per batch.
+        needs: What must be there: ``"large batches"``, ``"source statistics"``, ...
+        paper: First author and year.
+    """
+
+    name: str
+    build: Callable[..., Adapter]
+    changes: tuple[str, ...] = ()
+    forwards: Passes = 1
+    backwards: Passes = 0
+    needs: tuple[str, ...] = ()
+    paper: str = ""
+
+    @property
+    def description(self) -> str:
+        """The docstring of the builder, without the list of options; its first line is a summary."""
+        return _sections(self._function)[0]
+
+    @cached_property
+    def options(self) -> dict[str, Option]:
+        """The options that ``ttc.adapt`` passes on to the builder, by name."""
+        bound = self.build.keywords if isinstance(self.build, partial) else {}
+        meanings, hints = _sections(self._function)[1], _hints(self._function)
+        return {
+            p.name: Option(p.name, p.default, _choices(hints.get(p.name)), meanings.get(p.name, ""))
+            for p in inspect.signature(self.build).parameters.values()
+            if p.kind is p.KEYWORD_ONLY and p.name not in bound
+        }
+
+    def validate(self, options: Mapping[str, Any]) -> None:
+        """Check the names and types of options.
+
+        Raises:
+            TTCError: If an option does not exist, or has a value of the wrong type or outside its choices.
+        """
+        hints = _hints(self._function)
+        for name, value in options.items():
+            if name not in self.options:
+                raise unknown(f"option of '{self.name}'", name, self.options)
+            choices = self.options[name].choices
+            if not _fits(value, hints.get(name, Any)):
+                expected = " or ".join(map(repr, choices)) if choices else _in_words(hints[name])
+                raise TTCError(f"the option {name} of '{self.name}' must be {expected}, got {value!r}")
+
+    @property
+    def _function(self) -> Callable[..., Adapter]:
+        function = self.build.func if isinstance(self.build, partial) else self.build
+        return inspect.unwrap(function) if function.__doc__ is None else function
+
+
+def method_of(build: Callable[..., Adapter]) -> Method:
+    """Describe a user's own builder, so that it can be used like a method of the table.
+
+    Args:
+        build: Maps a :class:`ttc.Classifier`, and options as keywords, to an :class:`ttc.Adapter`.
+
+    Returns:
+        A method named ``module:function``.
+    """
+    function = build.func if isinstance(build, partial) else build
+    module, name = getattr(function, "__module__", "?"), getattr(function, "__qualname__", type(function).__name__)
+    return Method(name=f"{module}:{name}", build=build)
+
+
+def _sections(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Split a Google-style docstring into its prose and the meaning of each argument."""
+    prose, arguments, name, inside = [], dict[str, str](), "", False
+    for line in (inspect.getdoc(function) or "").splitlines():
+        if re.fullmatch(r"[A-Z]\w+:", line):
+            inside = line == "Args:"
+            if inside:
+                continue
+        if not inside:
+            prose.append(line)
+        elif match := re.fullmatch(r"    (\w+): (.*)", line):
+            name = match[1]
+            arguments[name] = match[2]
+        elif line.strip() and name:
+            arguments[name] += f" {line.strip()}"
+        elif not line.startswith(" ") and line.strip():
+            inside = False
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(prose)).strip(), arguments
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(inspect.unwrap(function))
+    except (NameError, TypeError):  # a user's builder may lack annotations, or name what cannot be resolved
+        return {}
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    return tuple(choice for member in _members(hint) if get_origin(member) is Literal for choice in get_args(member))
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Tell whether a value fits an annotation; kinds of annotation that are not known here fit everything."""
+    for member in _members(hint):
+        origin = get_origin(member) or member
+        if origin is Literal and any(
+            value is choice or (type(value) is type(choice) and value == choice) for choice in get_args(member)
+        ):
+            return True
+        if member is type(None):
+            if value is None:
+                return True
+        elif origin is bool:
+            if isinstance(value, bool):
+                return True
+        elif origin in {int, float}:
+            kinds = int if origin is int else (int, float)
+            if isinstance(value, kinds) and not isinstance(value, bool):
+                return True
+        elif origin is str:
+            if isinstance(value, str):
+                return True
+        elif origin is Callable:
+            if callable(value):
+                return True
+        elif not isinstance(origin, type) or origin in {tuple, list} or isinstance(value, origin):
+            return True
+    return False
+
+
+def _in_words(hint: Any) -> str:
+    words = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", type(None): "None"}
+    members = [get_origin(member) or member for member in _members(hint)]
+    return " or ".join(words.get(member, "a callable" if member is Callable else str(member)) for member in members)

@@ -1,0 +1,59 @@
+"""A sliding window of recent images: small batches are predicted and learned from as parts of a large one."""
+
+import torch
+from torch import Tensor
+
+from ttc.core.adapter import Adapter
+from ttc.core.statistics import uses_batch_statistics
+
+
+class WindowAdapter(Adapter):
+    """Predicts each batch among the last ``size`` images of the stream, and learns from every image once.
+
+    The base method predicts the recent images together with the new ones, and the rows of the new ones are returned.
+    When ``size`` images have arrived that it has not learned from, it adapts to those as to one batch. So it learns as
+    it would from batches of ``size`` images, and larger batches pass through unchanged.
+
+    The window is part of the state: its images are in memory, in state dicts and in saved files. Images of another
+    shape start a new window.
+
+    Args:
+        base: The adapter that predicts and learns.
+        size: The number of recent images in the window.
+    """
+
+    state_attributes = ("base", "images", "fresh")
+
+    def __init__(self, base: Adapter, size: int) -> None:
+        super().__init__(base.model)
+        self.base, self.size = base, size
+        self.images: Tensor | None = None  # the last ones, at most ``size``
+        self.fresh = 0  # of these, how many have not been learned from
+
+    def adapt(self, x: Tensor) -> Tensor:
+        """Return the rows of ``x`` in the base method's prediction for the window."""
+        fresh = self._fresh(x)
+        learn = fresh >= self.size
+        if learn:
+            logits = self.base.adapt(self.context(x))
+        else:
+            with torch.no_grad():
+                logits = self.base.infer(self.context(x) if uses_batch_statistics(self.model) else x)
+        self.images = self._joined(x)[-self.size :].clone()  # a copy: a view would keep all of a large batch
+        self.fresh = 0 if learn else fresh
+        return logits[-len(x) :]
+
+    def infer(self, x: Tensor) -> Tensor:
+        """Return the rows of ``x`` in the base method's prediction for the window, which stays as it is."""
+        return self.base.infer(self.context(x) if uses_batch_statistics(self.model) else x)[-len(x) :]
+
+    def context(self, x: Tensor) -> Tensor:
+        """Return the window with ``x`` at its end: the last ``size`` images, and all that were not learned from yet."""
+        return self._joined(x)[-max(self.size, self._fresh(x)) :]
+
+    def _joined(self, x: Tensor) -> Tensor:
+        return torch.cat([x] if self.images is None or self.images.shape[1:] != x.shape[1:] else [self.images, x])
+
+    def _fresh(self, x: Tensor) -> int:
+        same = self.images is not None and self.images.shape[1:] == x.shape[1:]
+        return len(x) + (self.fresh if same else 0)

@@ -1,0 +1,32 @@
+"""Layers and model surgery: normalization with named statistics, and prepared private copies of classifiers."""
+
+from ttc.nn.normalization import (
+    BatchStatisticsNorm,
+    BlendNorm,
+    EmaNorm,
+    RunningNorm,
+    SourceNorm,
+    StatisticsNorm,
+    WindowNorm,
+    track_statistics,
+)
+from ttc.nn.preparation import copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
+
+__all__ = [
+    "BatchStatisticsNorm",
+    "BlendNorm",
+    "EmaNorm",
+    "RunningNorm",
+    "SourceNorm",
+    "Statistics",
+    "StatisticsNorm",
+    "WindowNorm",
+    "copy_with_trainable_norms",
+    "frozen_copy",
+    "replace_batch_norms_",
+    "replace_norms_",
+    "source_classifier",
+    "source_statistics",
+    "track_statistics",
+]

@@ -1,0 +1,280 @@
+"""Batch normalization with named statistics: source, batch, blend, running, exponential moving average, window.
+
+Each layer takes over weight, bias, eps and the source statistics of a ``BatchNorm``; ``train()`` and ``eval()`` make no
+difference to it. With one value per channel (N·H·W = 1) a batch has no variance: the layer then uses its stored
+statistics, with a warning.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ttc.core.statistics import StatisticsLayer
+from ttc.errors import TTCError
+
+
+class StatisticsNorm(StatisticsLayer):
+    """What these layers share: the affine map and a stored mean and variance, each (C,).
+
+    Args:
+        layer: The layer to replace, whose parameters are shared.
+    """
+
+    mean: Tensor | None
+    variance: Tensor | None
+
+    def __init__(self, layer: "_BatchNorm | StatisticsNorm") -> None:
+        super().__init__()
+        self.num_features: int = layer.num_features
+        self.eps: float = layer.eps
+        self.weight: nn.Parameter | None = layer.weight
+        self.bias: nn.Parameter | None = layer.bias
+        self.register_buffer("mean", layer.mean if isinstance(layer, StatisticsNorm) else layer.running_mean)
+        self.register_buffer("variance", layer.variance if isinstance(layer, StatisticsNorm) else layer.running_var)
+
+    def normalize_with_stored(self, x: Tensor) -> Tensor:
+        """Normalize ``x`` with the stored statistics, as constants."""
+        return F.batch_norm(x, self.mean, self.variance, self.weight, self.bias, False, 0.0, self.eps)
+
+    def has_variance(self, x: Tensor) -> bool:
+        """Tell whether the batch has more than one value per channel; warn if not."""
+        if x.numel() > x.shape[1]:
+            return True
+        if self.mean is None:
+            raise TTCError(
+                "a batch of one value per channel has no variance, and the layer has no source statistics; use larger batches"
+            )
+        warnings.warn(
+            "a normalization layer got one value per channel (a batch of one image): it used its stored statistics; "
+            "use larger batches",
+            stacklevel=2,
+        )
+        return False
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}"
+
+
+class SourceNorm(StatisticsNorm):
+    """Normalizes with the mean and variance that the source model stored."""
+
+    def __init__(self, layer: "_BatchNorm | StatisticsNorm") -> None:
+        super().__init__(layer)
+        _require_source(self)
+        assert self.mean is not None
+        assert self.variance is not None
+        if isinstance(layer, RunningNorm):
+            self.mean, self.variance = layer.mean[0], layer.variance[0]
+        if self.weight is not None:
+            self.mean, self.variance = self.mean.to(self.weight.dtype), self.variance.to(self.weight.dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.normalize_with_stored(x)
+
+
+class BatchStatisticsNorm(StatisticsNorm):
+    """Normalizes with the mean and biased variance of the current batch; nothing is stored."""
+
+    uses_batch = needs_large_batches = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.has_variance(x):
+            return self.normalize_with_stored(x)
+        return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+
+
+class BlendNorm(StatisticsNorm):
+    """Normalizes with ``(1-α)·source + α·batch`` for mean and (unbiased) variance; nothing is stored.
+
+    The (μ_s - μ_t)² term of a true mixture variance is left out, as in every public implementation.
+
+    Args:
+        layer: The layer to replace.
+        alpha: The weight of the batch, in [0, 1].
+        source_pseudo_count: N_s, in place of ``alpha``: α = N / (N + N_s) follows the size N of each batch.
+    """
+
+    uses_batch = True
+
+    def __init__(
+        self, layer: _BatchNorm, *, alpha: float | None = None, source_pseudo_count: float | None = None
+    ) -> None:
+        if (alpha is None) == (source_pseudo_count is None):
+            raise TTCError("blended statistics take either alpha or source_pseudo_count, one of the two")
+        if alpha is not None and not 0 <= alpha <= 1:
+            raise TTCError(f"alpha is the weight of the batch and lies in [0, 1], got {alpha}")
+        if source_pseudo_count is not None and source_pseudo_count < 0:
+            raise TTCError(f"source_pseudo_count counts images and is not negative, got {source_pseudo_count}")
+        super().__init__(layer)
+        _require_source(self)
+        self.alpha, self.source_pseudo_count = alpha, source_pseudo_count
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.mean is not None
+        assert self.variance is not None
+        if not self.has_variance(x):
+            return self.normalize_with_stored(x)
+        alpha = self.alpha if self.source_pseudo_count is None else len(x) / (len(x) + self.source_pseudo_count)
+        assert alpha is not None
+        mean, variance = _moments(x, unbiased=True)
+        mean, variance = _blend(self.mean, mean, alpha), _blend(self.variance, variance, alpha)
+        return _normalize(self, x, mean, variance)
+
+
+class RunningNorm(StatisticsNorm):
+    """Normalizes with the batch while tracking it in running statistics, else with the running statistics.
+
+    Tracking is off but inside :func:`track_statistics`.
+
+    Args:
+        layer: The layer to replace.
+        momentum: The weight of a new batch in the running statistics.
+        branches: How many sets of running statistics to store for one affine map (TIPI uses two).
+    """
+
+    updates = True
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, layer: _BatchNorm, *, momentum: float = 0.1, branches: int = 1) -> None:
+        super().__init__(layer)
+        _require_source(self)
+        self.mean = self.mean.repeat(branches, 1)  # (branches, C)
+        self.variance = self.variance.repeat(branches, 1)
+        self.momentum, self.branch = momentum, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, variance = self.mean[self.branch], self.variance[self.branch]  # views: batch_norm writes into them
+        tracking = self.tracking and self.has_variance(x)
+        return F.batch_norm(x, mean, variance, self.weight, self.bias, tracking, self.momentum, self.eps)
+
+
+class EmaNorm(StatisticsNorm):
+    """Normalizes with an exponential moving average over the images of the stream.
+
+    .. math:: s \\leftarrow (1-a)\\,s + a\\,\\text{batch}, \\quad a = 1 - (1-w)^N
+
+    A batch of N counts as N single images, so predictions hardly depend on N. The variance is the mixture's, to which
+    the distance of the means adds a(1-a)(μ_s - μ_t)²: single images differ in their means. It starts from the source
+    statistics, is updated unless ``tracking`` is off, and passes no gradient through the statistics.
+
+    Args:
+        layer: The layer to replace.
+        weight: w, the weight of a new image.
+    """
+
+    updates = True
+
+    def __init__(self, layer: "_BatchNorm | StatisticsNorm", *, weight: float = 0.01) -> None:
+        super().__init__(layer)
+        _require_source(self)
+        if not 0 <= weight <= 1:
+            raise TTCError(f"the weight of an image in the average lies in [0, 1], got {weight}")
+        self.image_weight, self.tracking = weight, True
+        for name in ("mean", "variance"):  # own copies, precise enough for small weights
+            stored = getattr(self, name)
+            setattr(self, name, stored.to(torch.promote_types(stored.dtype, torch.float32), copy=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.mean is not None
+        assert self.variance is not None
+        if self.tracking:
+            self._track(x.detach())
+        return (
+            _normalize(self, x, self.mean, self.variance)
+            if x.dtype != self.mean.dtype
+            else self.normalize_with_stored(x)
+        )
+
+    @torch.no_grad()
+    def _track(self, x: Tensor) -> None:
+        assert self.mean is not None
+        assert self.variance is not None
+        amount = 1 - (1 - self.image_weight) ** len(x)
+        mean, variance = _moments(x, unbiased=False)
+        apart = mean - self.mean
+        # New tensors, not written in place: the backward pass of another view may still need the old ones.
+        self.variance = self.variance.lerp(variance, amount).addcmul_(apart, apart, value=amount * (1 - amount))
+        self.mean = self.mean.add(apart, alpha=amount)
+
+
+class WindowNorm(StatisticsNorm):
+    """Normalizes with the statistics of a window of images; the source stands in for those that have not come yet.
+
+    .. math:: s = (1-a)\\,s_{source} + a\\,\\text{batch}, \\quad a = N / \\text{places}
+
+    with the variance of the mixture. From ``places`` images on it is the batch alone. While the window fills, no
+    gradient passes through the statistics.
+
+    Args:
+        layer: The layer to replace.
+        places: The number of images from which the batch alone is used.
+    """
+
+    uses_batch = True
+
+    def __init__(self, layer: _BatchNorm | StatisticsNorm, *, places: int) -> None:
+        super().__init__(layer)
+        _require_source(self)
+        self.places = places
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) >= self.places and self.has_variance(x):
+            return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+        mean, variance = self._mixture(x.detach())
+        return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
+
+    def _mixture(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.mean is not None
+        assert self.variance is not None
+        amount = len(x) / self.places
+        values = x.to(torch.promote_types(x.dtype, torch.float32))
+        variance, mean = torch.var_mean(values, dim=[0, *range(2, x.ndim)], correction=0)  # (C,) each
+        apart = mean - self.mean
+        mixed = torch.lerp(self.variance.to(variance), variance, amount) + amount * (1 - amount) * apart.square()
+        return (self.mean + amount * apart).to(x.dtype), mixed.to(x.dtype)
+
+
+@contextmanager
+def track_statistics(model: nn.Module, *, branch: int = 0) -> Iterator[None]:
+    """Let the running statistics of ``model`` track the batches inside the block, on one branch."""
+    layers = [module for module in model.modules() if isinstance(module, RunningNorm)]
+    for layer in layers:
+        layer.tracking, layer.branch = True, branch
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.tracking, layer.branch = False, 0
+
+
+def _require_source(layer: StatisticsNorm) -> None:
+    if layer.mean is None or layer.variance is None:
+        raise TTCError(
+            "a BatchNorm of the model stores no source statistics to start from; choose a method such as 'norm'"
+        )
+
+
+def _moments(x: Tensor, *, unbiased: bool) -> tuple[Tensor, Tensor]:
+    """Return mean and variance per channel, each (C,), in float32 at least."""
+    x = x.float() if x.dtype in {torch.float16, torch.bfloat16} else x
+    variance, mean = torch.var_mean(x, dim=[0, *range(2, x.ndim)], correction=int(unbiased))
+    return mean, variance
+
+
+def _blend(stored: Tensor, new: Tensor, weight: float) -> Tensor:
+    return torch.lerp(stored.to(new), new, weight)
+
+
+def _normalize(layer: StatisticsNorm, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    scale = torch.rsqrt(variance + layer.eps)
+    if layer.weight is not None:
+        scale = scale * layer.weight
+    shift = -mean * scale if layer.bias is None else layer.bias - mean * scale
+    return (x * scale.view(shape) + shift.view(shape)).to(x.dtype)

@@ -1,0 +1,73 @@
+"""Private copies of a classifier: frozen, with trainable normalization layers, or as it was before adaptation."""
+
+import copy
+
+import torch
+
+from ttc.core.adapter import Adapter
+from ttc.core.classifier import Classifier
+from ttc.core.state import changeable_tensors
+from ttc.core.statistics import norm_layers
+from ttc.errors import TTCError
+from ttc.nn.normalization import BatchStatisticsNorm, SourceNorm, StatisticsNorm
+from ttc.nn.surgery import Statistics, replace_norms_, source_statistics
+
+
+def frozen_copy(model: Classifier, statistics: Statistics = source_statistics) -> Classifier:
+    """Copy a classifier, with nothing to train.
+
+    Args:
+        model: The classifier; it is not changed.
+        statistics: Makes the layer that replaces each BatchNorm; the source statistics unless given.
+
+    Returns:
+        A private copy.
+    """
+    with torch.inference_mode(False):
+        prepared = copy.deepcopy(model)
+        replace_norms_(prepared.network, statistics)
+    return prepared
+
+
+def copy_with_trainable_norms(model: Classifier, statistics: Statistics = BatchStatisticsNorm) -> Classifier:
+    """Copy a classifier in which the scale and shift of every normalization layer, and nothing else, are trainable.
+
+    Args:
+        model: The classifier; it is not changed.
+        statistics: Makes the layer that replaces each BatchNorm; those of the batch unless given.
+
+    Returns:
+        A private copy.
+
+    Raises:
+        TTCError: If the model has no normalization layer with scale and shift.
+    """
+    prepared = frozen_copy(model, statistics)
+    for _, layer in norm_layers(prepared):
+        for parameter in layer.parameters(recurse=False):
+            parameter.requires_grad_(True)
+    if not any(parameter.requires_grad for parameter in prepared.parameters()):
+        raise TTCError(
+            "the model has no normalization layer with scale and shift to adapt; use 't3a' or 'source', which need none"
+        )
+    return prepared
+
+
+def source_classifier(adapter: Adapter) -> Classifier:
+    """Copy the classifier as it was before adaptation; parameters that adaptation cannot change are shared.
+
+    Args:
+        adapter: Any adapter, before or after its first batch.
+
+    Returns:
+        A frozen classifier with the source statistics.
+    """
+    shared = {id(parameter): parameter for parameter in adapter.model.parameters() if not parameter.requires_grad}
+    model = copy.deepcopy(adapter.model, shared)
+    with torch.no_grad():
+        for name, tensor in changeable_tensors(model).items():
+            tensor.copy_(adapter.initial_tensors[name])
+    for name, layer in list(model.network.named_modules()):
+        if isinstance(layer, StatisticsNorm) and layer.mean is not None:
+            model.network.set_submodule(name, SourceNorm(layer).eval())
+    return model.requires_grad_(False)

@@ -1,0 +1,134 @@
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.bench.conftest import workload
+from ttc.bench import Protocol, Row, Spec, Store
+from ttc.bench.estimate import seconds
+from ttc.bench.grid import Grid, cells
+from ttc.bench.runner import Event, pending, perform, preparations, run
+from ttc.core import Adapter
+from ttc.errors import TTCError
+from ttc.methods import METHODS, Method
+
+GRID = Grid(
+    methods=(Spec("source"), Spec("norm"), Spec("ttc"), Spec.read("tent(optimizer='Adam(lr=1e37)')")),
+    corruptions=("fog", "contrast"),
+    images=12,
+    batch_sizes=(4,),
+    scenarios=(Spec("per-domain"), Spec("mixed")),
+)
+
+
+def recorded(store: Store) -> dict[str, Row]:
+    return {row.protocol.hash: row for row in store.rows()}
+
+
+def same(one: Row, other: Row) -> bool:
+    return (
+        (one.protocol, one.status, one.figures, one.error) == (other.protocol, other.status, other.figures, other.error)
+        and np.array_equal(one.trace, other.trace, equal_nan=True)
+        and np.array_equal(one.predictions, other.predictions)
+        and np.array_equal(one.correct, other.correct)
+    )
+
+
+def test_a_grid_alone_and_in_parallel_is_equal_to_the_bit(place: Path) -> None:
+    wanted = cells(GRID, workload())
+    with Store(Path("alone.sqlite")) as alone, Store(Path("parallel.sqlite")) as parallel:
+        first = list(run(wanted, workload(), alone, workers=1))
+        moved = dataclasses.replace(workload(), root=place / "elsewhere")  # nothing is taken from the first run's cache
+        second = list(run(wanted, moved, parallel, workers=2))
+        one, other = recorded(alone), recorded(parallel)
+    assert len(one) == len(wanted) == 12
+    assert sorted(one) == sorted(other)
+    assert all(same(one[key], other[key]) for key in one)
+    assert {row.environment["workers"] for row in one.values()} == {1}
+    assert {row.environment["workers"] for row in other.values()} == {2}
+    failed = {row.protocol.method for row in one.values() if row.status == "failed"}
+    assert failed == {"tent"}  # its steps end in infinities; the rest of the grid went on
+    errors = {event.error for event in first if event.error}
+    assert errors == {event.error for event in second if event.error}
+    assert all("not finite" in str(error) for error in errors)
+
+
+def test_what_is_finished_is_not_run_again_and_what_failed_is(place: Path) -> None:
+    wanted = cells(GRID, workload())
+    with Store(Path("a.sqlite")) as store:
+        events = run(wanted, workload(), store)
+        for _ in range(6):
+            next(events)
+        events.close()  # as Ctrl-C does
+        before = recorded(store)
+        left = pending(wanted, store)
+        assert [row.status for row in before.values()].count("finished") == 3 == len(wanted) - len(left)
+        list(run(left, workload(), store))
+        failed = pending(wanted, store)
+        assert {cell.method for cell in failed} == {"tent"}
+        after = recorded(store)
+        assert all(after[key].recorded == row.recorded for key, row in before.items() if row.status == "finished")
+        again = list(run(failed, workload(), store))
+        assert [event.error is not None for event in again if event.protocol] == [True] * 3
+        assert list(run([], workload(), store)) == []
+
+
+def test_an_unexpected_error_is_recorded_with_its_kind(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: object) -> Adapter:
+        raise KeyError("gone")
+
+    monkeypatch.setitem(METHODS, "broken", Method(broken, "", "", "", ""))
+    wanted = cells(Grid((Spec("broken"), Spec("norm")), ("clean",), images=12), workload())
+    with Store(Path("a.sqlite")) as store:
+        list(run(wanted, workload(), store))
+        assert {row.protocol.method: row.error for row in store.rows()} == {"broken": "KeyError: 'gone'", "norm": None}
+
+
+def test_shared_work_is_prepared_once(place: Path) -> None:
+    wanted = cells(dataclasses.replace(GRID, seeds=(0, 1)), workload())
+    assert len(preparations(wanted, workload())) == 2  # two corruptions, however many cells
+    with Store(Path("a.sqlite")) as store:
+        events = list(run(wanted, workload(), store))
+    assert events[:2] == [Event(None)] * 2
+    names = sorted(path.name.partition("-")[0] for path in workload().cache.iterdir())
+    assert names == ["contrast", "fog", "source", "source"]
+    clean = cells(Grid((Spec("norm"),), ("clean",), images=12), workload())
+    assert preparations(clean, workload()) == []
+
+
+def test_a_cache_that_cannot_be_written_stops_the_run_with_a_sentence(place: Path) -> None:
+    (place / "file").write_text("")
+    blocked = dataclasses.replace(workload(), root=place / "data")
+    (place / "data").mkdir()
+    (place / "data" / "cache").write_text("")
+    wanted = cells(GRID, blocked)
+    with Store(Path("a.sqlite")) as store, pytest.raises(TTCError, match=r"cannot write to .*cache"):
+        list(run(wanted, blocked, store))
+
+
+def test_data_that_changed_meanwhile_is_noticed(place: Path) -> None:
+    (cell,) = cells(Grid((Spec("norm"),), ("clean",), images=12), workload())
+    with pytest.raises(TTCError, match="the images of clean 0 changed while the grid ran"):
+        perform(workload(), dataclasses.replace(cell, data_checksum="other"))
+
+
+def test_a_method_that_does_not_fit_the_model_fails_in_its_cell(place: Path) -> None:
+    flat = workload("small_nets:plain")
+    wanted = cells(Grid((Spec("tent"), Spec("source")), ("clean",), images=12), flat)
+    with Store(Path("a.sqlite")) as store:
+        events = {event.protocol.method: event for event in run(wanted, flat, store) if event.protocol}
+    assert "no normalization layer" in str(events["tent"].error)
+    assert events["source"].accuracy is not None
+
+
+def test_the_forecast_grows_with_the_work(place: Path) -> None:
+    def forecast(grid: Grid, workers: int = 1) -> float:
+        return seconds(cells(grid, workload()), workload(), workers)
+
+    small = Grid((Spec("ttc"),), ("fog",), images=12, batch_sizes=(4,))
+    large = dataclasses.replace(small, scenarios=(Spec.read("repeated(epochs=500)"),))
+    assert 0 < forecast(small) < forecast(large)
+    assert seconds([], workload(), 1) == 0
+    cell: list[Protocol] = cells(Grid((Spec("tent"),), ("clean",), images=12), workload("small_nets:plain"))
+    assert seconds(cell, workload("small_nets:plain"), 1) == 0  # it cannot run at all

@@ -1,0 +1,233 @@
+"""The named statistics against their formulas, written out."""
+
+import copy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttc
+from ttc.core import Classifier, frozen, copy_with_trainable_norms
+from ttc.nn.normalization import BatchNorm, BlendNorm, RobustNorm, RunningNorm, tracking
+
+X = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0)) * 2 + 1
+
+
+def layer() -> nn.BatchNorm2d:
+    torch.manual_seed(1)
+    made = nn.BatchNorm2d(4).eval()
+    for tensor in (made.weight, made.bias, made.running_mean, made.running_var):
+        assert tensor is not None
+        nn.init.uniform_(tensor, 0.5, 1.5)
+    return made
+
+
+def by_hand(made: nn.BatchNorm2d, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    normal = (x - mean.view(1, -1, 1, 1)) / (variance.view(1, -1, 1, 1) + made.eps).sqrt()
+    return normal * made.weight.view(1, -1, 1, 1) + made.bias.view(1, -1, 1, 1)
+
+
+def moments(x: Tensor, correction: int) -> tuple[Tensor, Tensor]:
+    return x.mean((0, 2, 3)), x.var((0, 2, 3), correction=correction)
+
+
+def source(made: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    assert made.running_mean is not None
+    assert made.running_var is not None
+    return made.running_mean.clone(), made.running_var.clone()
+
+
+def test_batch_uses_the_biased_variance_and_remembers_nothing() -> None:
+    made = layer()
+    norm = BatchNorm(made)
+    torch.testing.assert_close(norm(X), by_hand(made, X, *moments(X, 0)))
+    torch.testing.assert_close(norm(X[:2]), by_hand(made, X[:2], *moments(X[:2], 0)))
+
+
+def test_batch_equals_torch_in_training_mode() -> None:
+    made = layer()
+    assert torch.equal(BatchNorm(made)(X), copy.deepcopy(made).train()(X))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+def test_blend_by_alpha(alpha: float) -> None:
+    made = layer()
+    (mean, variance), (new_mean, new_variance) = source(made), moments(X, 1)
+    expected = by_hand(made, X, (1 - alpha) * mean + alpha * new_mean, (1 - alpha) * variance + alpha * new_variance)
+    torch.testing.assert_close(BlendNorm(made, alpha=alpha)(X), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_blend_by_pseudo_count_follows_the_batch_size() -> None:
+    made = layer()
+    norm = BlendNorm(made, source_pseudo_count=16)
+    for size in (2, 6):
+        expected = BlendNorm(made, alpha=size / (size + 16))(X[:size])
+        torch.testing.assert_close(norm(X[:size]), expected)
+
+
+def test_blend_at_its_ends_is_source_and_unbiased_batch() -> None:
+    made = layer()
+    torch.testing.assert_close(BlendNorm(made, source_pseudo_count=1e12)(X), made(X), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        BlendNorm(made, source_pseudo_count=0)(X), by_hand(made, X, *moments(X, 1)), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "either alpha or source_pseudo_count"),
+        ({"alpha": 0.5, "source_pseudo_count": 3}, "either alpha or source_pseudo_count"),
+        ({"alpha": 1.5}, r"alpha is the weight of the batch and lies in \[0, 1\], got 1.5"),
+        ({"source_pseudo_count": -1}, "source_pseudo_count counts images and is not negative, got -1"),
+    ],
+)
+def test_blend_refuses_what_makes_no_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ttc.TTCError, match=message):
+        BlendNorm(layer(), **options)
+
+
+def test_track_follows_on_its_branch_only() -> None:
+    made = layer()
+    mean, variance = source(made)
+    norm = RunningNorm(made, momentum=0.1, branches=2)
+    torch.testing.assert_close(norm(X), by_hand(made, X, mean, variance))
+    with tracking(norm, branch=1):
+        torch.testing.assert_close(norm(X), by_hand(made, X, *moments(X, 0)))
+    torch.testing.assert_close(norm.mean[0], mean)
+    torch.testing.assert_close(norm.mean[1], 0.9 * mean + 0.1 * moments(X, 1)[0])
+    torch.testing.assert_close(norm.variance[1], 0.9 * variance + 0.1 * moments(X, 1)[1])
+    assert (norm.following, norm.branch) == (False, 0)
+
+
+def test_robust_normalizes_with_the_updated_statistics() -> None:
+    made = layer()
+    mean, variance = source(made)
+    norm = RobustNorm(made, alpha=0.05)
+    torch.testing.assert_close(norm(X), by_hand(made, X, mean, variance))
+    mean, variance = 0.95 * mean + 0.05 * moments(X, 0)[0], 0.95 * variance + 0.05 * moments(X, 0)[1]
+    images = X.clone().requires_grad_(True)
+    with tracking(norm):
+        out = norm(images)
+    torch.testing.assert_close(out, by_hand(made, X, mean, variance), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(norm.mean, mean)
+    (through,) = torch.autograd.grad(out.sum(), images)
+    with_constants = (made.weight / (variance + made.eps).sqrt()).view(1, -1, 1, 1).expand_as(X)
+    assert not torch.allclose(through, with_constants)  # the gradient flows through the statistics too
+
+
+@pytest.mark.parametrize("make", [BatchNorm, partial(BlendNorm, alpha=0.5), RunningNorm])
+def test_one_value_a_channel_falls_back_to_the_held_statistics(make: Any) -> None:
+    made = nn.BatchNorm1d(4).eval()
+    norm, x = make(made), torch.randn(1, 4)
+    with tracking(norm), pytest.warns(UserWarning, match="one value a channel"):
+        found = norm(x)
+    torch.testing.assert_close(found, made(x))
+
+
+def test_one_value_a_channel_without_source_statistics_is_refused() -> None:
+    norm = BatchNorm(nn.BatchNorm1d(4, track_running_stats=False))
+    with pytest.raises(ttc.TTCError, match="no variance, and the layer has no source statistics"):
+        norm(torch.randn(1, 4))
+
+
+@pytest.mark.parametrize("make", [partial(BlendNorm, alpha=0.5), RunningNorm, RobustNorm])
+def test_modes_that_start_from_the_source_need_its_statistics(make: Any) -> None:
+    with pytest.raises(ttc.TTCError, match="a BatchNorm of the model stores none"):
+        make(nn.BatchNorm2d(4, track_running_stats=False))
+
+
+def pooled(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape", "body"),
+    [
+        (nn.BatchNorm1d(4), (8, 3), nn.Linear(3, 4)),
+        (nn.BatchNorm1d(4), (8, 3, 9), nn.Conv1d(3, 4, 3)),
+        (nn.BatchNorm2d(4), (8, 3, 9, 9), nn.Conv2d(3, 4, 3)),
+        (nn.BatchNorm3d(4), (8, 3, 5, 5, 5), nn.Conv3d(3, 4, 3)),
+        (nn.SyncBatchNorm(4), (8, 3, 9, 9), nn.Conv2d(3, 4, 3)),
+        (nn.GroupNorm(2, 4), (8, 3, 9, 9), nn.Conv2d(3, 4, 3)),
+        (nn.InstanceNorm2d(4, affine=True), (8, 3, 9, 9), nn.Conv2d(3, 4, 3)),
+        (nn.LayerNorm([4, 7, 7]), (8, 3, 9, 9), nn.Conv2d(3, 4, 3)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_kind_of_normalization_adapts(norm: nn.Module, shape: tuple[int, ...], body: nn.Module) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.norm, self.fc = body, norm, nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.norm(self.body(x))
+            logits: Tensor = self.fc(y.flatten(2).relu().mean(2) if y.ndim > 2 else y.relu())
+            return logits
+
+    x = torch.randn(shape)
+    adapter = ttc.adapt(Net(), "tent", head="fc")
+    first = adapter(x)
+    assert not torch.equal(first, adapter(x))
+    trainable = {name for name, parameter in adapter.model.named_parameters() if parameter.requires_grad}
+    assert trainable == {"network.norm.weight", "network.norm.bias"}
+
+
+def test_views_of_images_need_images() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
+    with pytest.raises(ttc.TTCError, match=r"a view of images takes \(N, C, H, W\), got shape \(8, 3\)"):
+        ttc.adapt(model, "ttc")(torch.rand(8, 3))
+
+
+class NormAct(nn.BatchNorm2d):
+    """Normalization and activation in one layer, the activation a child, as timm's BatchNormAct2d."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.drop, self.act = nn.Identity(), nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.act(self.drop(super().forward(x)))
+        return out
+
+
+class Scaled(nn.BatchNorm2d):
+    """A BatchNorm with something of its own in the forward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_a_norm_and_activation_layer_keeps_its_activation() -> None:
+    model = pooled(nn.Conv2d(3, 4, 3), NormAct(4))
+    plain = pooled(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+    plain[0].load_state_dict(model[0].state_dict())  # type: ignore[index]
+    plain[-1].load_state_dict(model[-1].state_dict())  # type: ignore[index]
+    x = torch.rand(5, 3, 8, 8)
+    for _ in range(2):
+        torch.testing.assert_close(ttc.adapt(model, "tent")(x), ttc.adapt(plain, "tent")(x))
+
+
+def test_a_batchnorm_with_a_forward_of_its_own_is_refused() -> None:
+    model = pooled(nn.Conv2d(3, 4, 3), Scaled(4))
+    with pytest.raises(ttc.TTCError, match=r"the layer '1' \(Scaled\) is a BatchNorm with a forward of its own"):
+        ttc.adapt(model, "tent")
+    assert ttc.adapt(model, "source")(torch.rand(5, 3, 8, 8)).shape == (5, 3)
+
+
+def test_preparations_copy(model: nn.Module) -> None:
+    classifier = Classifier(model)
+    tunable, still = copy_with_trainable_norms(classifier), frozen(classifier)
+    assert sum(parameter.numel() for parameter in tunable.parameters() if parameter.requires_grad) == 48
+    assert not any(parameter.requires_grad for parameter in [*still.parameters(), *classifier.parameters()])
+    storages = [{p.data_ptr() for p in m.parameters()} for m in (classifier, tunable, still)]
+    assert not storages[0] & storages[1]
+    assert not storages[0] & storages[2]
+
+
+def test_nothing_to_tune_is_an_error() -> None:
+    with pytest.raises(ttc.TTCError, match="no normalization layer with scale and shift to adapt; use 't3a'"):
+        ttc.adapt(pooled(nn.Conv2d(3, 4, 3)), "tent")
