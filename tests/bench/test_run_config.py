@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from ttc.bench import Spec
-from ttc.bench.run_config import settings
 from ttc.bench.environment import cores
 from ttc.bench.grid import Grid
+from ttc.bench.run_config import settings
 from ttc.bench.workload import Workload
 from ttc.errors import TTCError
 

@@ -1,4 +1,4 @@
-"""The benchmark engine: a typed protocol, scenarios, evaluation with its cost, a resumable store, statistics."""
+"""The benchmark engine: a typed protocol, scenarios, evaluation with its cost, a resumable store, metrics."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -16,13 +16,13 @@ _HOMES = {
     "Batch": "scenarios",
     "Cost": "cost",
     "Protocol": "protocol",
-    "Result": "evaluation",
+    "Result": "evaluate",
     "Row": "store",
     "Scenario": "scenarios",
-    "Spec": "specs",
+    "Spec": "spec",
     "Store": "store",
     "difference": "protocol",
-    "evaluate": "evaluation",
+    "evaluate": "evaluate",
 }
 __all__ = [
     "SCENARIOS",

@@ -70,9 +70,9 @@ class Updater(Part):
 
     state_attributes = (
         "optimizer",
-        "gathered",
-        "gathered_batches",
-        "gathered_samples",
+        "accumulated",
+        "accumulated_batches",
+        "accumulated_samples",
         "batches",
         "nominal",
         "dropped",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttc.bench.comparison import method_names
-from ttc.bench.statistics import paired_interval
+from ttc.bench.metrics import paired_interval
 from ttc.bench.store import Row
 from ttc.report.charts import dot_chart
 from ttc.report.findings import Figure, Findings, Table, Value, cell_of
