@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ttc.bench.cost import Cost
-    from ttc.bench.evaluate import Result, evaluate
+    from ttc.bench.evaluation import Result, evaluate
     from ttc.bench.protocol import Protocol, difference
     from ttc.bench.scenarios import SCENARIOS, Batch, Scenario
     from ttc.bench.spec import Spec
@@ -16,13 +16,13 @@ _HOMES = {
     "Batch": "scenarios",
     "Cost": "cost",
     "Protocol": "protocol",
-    "Result": "evaluate",
+    "Result": "evaluation",
     "Row": "store",
     "Scenario": "scenarios",
     "Spec": "spec",
     "Store": "store",
     "difference": "protocol",
-    "evaluate": "evaluate",
+    "evaluate": "evaluation",
 }
 __all__ = [
     "SCENARIOS",

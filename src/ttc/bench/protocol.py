@@ -91,8 +91,16 @@ class Protocol:
 
     @property
     def label(self) -> str:
-        """The cell in one line, for progress and messages."""
-        return f"{self.method}, {self.domain}, {self.scenario}, batch {self.batch_size}, seed {self.seed}"
+        """The cell in one line, for messages."""
+        return self.describe(self.method)
+
+    def describe(self, method: str) -> str:
+        """Return the cell in one line, with the method as it is called elsewhere.
+
+        Args:
+            method: The label of the method, such as ``ttc(bandwidth=2)``.
+        """
+        return f"{method}, {self.domain}, {self.scenario}, batch {self.batch_size}, seed {self.seed}"
 
 
 def difference(one: Protocol, other: Protocol) -> dict[str, tuple[object, object]]:

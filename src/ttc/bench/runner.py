@@ -6,7 +6,7 @@ from functools import partial
 
 from ttc.bench import method_specs
 from ttc.bench.environment import environment
-from ttc.bench.evaluate import Result, evaluate
+from ttc.bench.evaluation import Result, evaluate
 from ttc.bench.executors import LocalExecutor
 from ttc.bench.grid import data_checksum, domains_of
 from ttc.bench.protocol import Protocol
@@ -23,6 +23,7 @@ class RunEvent:
     """Something finished: a preparation (no protocol), or a cell with its accuracy or its error."""
 
     protocol: Protocol | None
+    method: str = ""  # its label, such as ttc(bandwidth=2)
     accuracy: float | None = None
     error: str | None = None
 
@@ -73,10 +74,10 @@ def run(
             label = method_specs.method_label(cell)
             if result.error is None:
                 store.finish(cell, result.value, here, label)
-                yield RunEvent(cell, accuracy=result.value.accuracy)
+                yield RunEvent(cell, label, accuracy=result.value.accuracy)
             else:
                 store.fail(cell, result.error, here, result.seconds, label)
-                yield RunEvent(cell, error=result.error)
+                yield RunEvent(cell, label, error=result.error)
 
 
 def evaluate_cell(workload: ResolvedWorkload, protocol: Protocol) -> Result:

@@ -17,7 +17,7 @@ from ttc.bench.protocol import Protocol
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
-    from ttc.bench.evaluate import Result  # listing results must not wait for torch
+    from ttc.bench.evaluation import Result  # listing results must not wait for torch
 
 SCHEMA = 2  # 1, of ttc 0.1, had no label; it is read, and upgraded when written to
 MAGIC = 0x74746362  # "ttcb": tells our files from other SQLite files

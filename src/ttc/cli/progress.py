@@ -10,8 +10,6 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ttc.bench.protocol import Protocol
-
 if TYPE_CHECKING:
     from ttc.bench.runner import RunEvent  # help and listings must not wait for torch
 
@@ -21,17 +19,17 @@ class Display:
 
     Args:
         console: Where to print.
-        cells: The cells that are to run.
+        methods: The label of the method of each cell that is to run.
         preparations: How many preparations come before them.
     """
 
-    def __init__(self, console: Console, cells: Sequence[Protocol], preparations: int) -> None:
+    def __init__(self, console: Console, methods: Sequence[str], preparations: int) -> None:
         self.console = console
-        self.total = len(cells)
+        self.total = len(methods)
         self.ended = 0
         self.cells: dict[str, int] = defaultdict(int)
-        for cell in cells:
-            self.cells[cell.method] += 1
+        for method in methods:
+            self.cells[method] += 1
         self.accuracies: dict[str, list[float]] = defaultdict(list)
         self.failures: dict[str, int] = defaultdict(int)
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
@@ -60,14 +58,14 @@ class Display:
             self.progress.start_task(self.running)
         self.progress.advance(self.running)
         self.ended += 1
-        method = event.protocol.method
+        method = event.method
         if event.accuracy is None:
             self.failures[method] += 1
         else:
             self.accuracies[method].append(event.accuracy)
         if not self.live.is_started:
             result = "failed" if event.accuracy is None else f"{100 * event.accuracy:.2f} %"
-            self.console.print(f"[{self.ended}/{self.total}] {event.protocol.label}: {result}", markup=False)
+            self.console.print(f"[{self.ended}/{self.total}] {event.protocol.describe(method)}: {result}", markup=False)
 
     def _table(self) -> Group:
         table = Table("method", "cells", "mean accuracy so far", "failed", box=None, pad_edge=False)

@@ -129,12 +129,13 @@ def _print_table(rows: "Sequence[Row]", console: "Console") -> None:
     from ttc.bench.comparison import method_names
     from ttc.cli.listing import print_cells
 
+    names = method_names(rows)
     if any(row.status == "failed" for row in rows):
         for row in rows:
-            console.print(f"{row.protocol.hash[:8]}  {row.protocol.label}: {row.error}", markup=False)
+            cell = row.protocol
+            console.print(f"{cell.hash[:8]}  {cell.describe(names[cell.hash])}: {row.error}", markup=False)
         console.print(f"\n{plural(len(rows), 'failed cell')}")
         return
-    names = method_names(rows)
     figures = {
         "accuracy %": [decimal(100 * row.figures["accuracy"]) for row in rows],
         "NLL": [decimal(row.figures["nll"], 3) for row in rows],
@@ -168,7 +169,7 @@ def _print_comparison(rows: "Sequence[Row]", compare: str, console: "Console") -
         "only one right": [f"{one.test.only_first} / {one.test.only_second}" for one in found],
         "McNemar p": [f"{one.test.p_value:.2g}" for one in found],
     }
-    print_columns(console, columns, optional=("only one right", "images", "difference", "seed"))
+    print_columns(console, columns, optional=("only one right", "images", "seed", "difference"))
     console.print(
         f"\nmean difference over {plural(len(found), 'cell')}, {names[1]} - {names[0]}: "
         f"{decimal(100 * overall.estimate, sign=True)} points, 95 % interval {_interval(overall)} (images resampled)",

@@ -25,7 +25,7 @@ class CompletedRun:
 
     rows: "list[Row]"
     started: int
-    failures: "list[tuple[Protocol, str]]"
+    failures: list[str]
 
 
 def run_cells(
@@ -43,22 +43,23 @@ def run_cells(
     Raises:
         typer.Exit: With code 130 after Ctrl-C; what is finished is in the store.
     """
+    from ttc.bench.method_specs import method_label
     from ttc.bench.runner import pending, preparations, run
     from ttc.bench.store import Store
     from ttc.cli.progress import Display
 
-    failures: list[tuple[Protocol, str]] = []
+    failures: list[str] = []
     finished = 0
     with Store(store) as opened:
         left = pending(cells, opened)
         before = f", {len(cells) - len(left):,} finished before" if len(left) < len(cells) else ""
         console.print(f"{plural(len(cells), 'cell')}{before}; results go to {store}", markup=False)
         try:
-            with Display(console, left, len(preparations(left, workload))) as display:
+            with Display(console, [method_label(cell) for cell in left], len(preparations(left, workload))) as display:
                 for event in run(left, workload, opened, workers):
                     display.show(event)
                     if event.protocol is not None and event.error is not None:
-                        failures.append((event.protocol, event.error))
+                        failures.append(f"{event.protocol.describe(event.method)}: {event.error}")
                     elif event.protocol is not None:
                         finished += 1
         except KeyboardInterrupt:
@@ -81,8 +82,8 @@ def exit_if_failed(done: CompletedRun, store: Path, console: "Console") -> None:
     """
     if not done.failures:
         return
-    for cell, error in done.failures[:SHOWN_FAILURES]:
-        console.print(f"failed: {cell.label}: {error}", markup=False)
+    for failure in done.failures[:SHOWN_FAILURES]:
+        console.print(f"failed: {failure}", markup=False)
     rest = len(done.failures) - SHOWN_FAILURES
     if rest > 0:
         console.print(f"and {rest:,} more: ttc results --store {store} --failed", markup=False)

@@ -74,8 +74,8 @@ class Updater(Part):
         "accumulated_batches",
         "accumulated_samples",
         "batches",
-        "nominal",
-        "dropped",
+        "first_batch_size",
+        "dropped_batches",
     )
 
     def __init__(
