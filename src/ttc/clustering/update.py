@@ -69,13 +69,8 @@ class Updater(Part):
     """
 
     state_attributes = (
-        "optimizer",
-        "gathered",
-        "gathered_batches",
-        "gathered_samples",
-        "batches",
-        "nominal",
-        "dropped",
+        *("optimizer", "accumulated", "accumulated_batches", "accumulated_samples"),
+        *("batches", "first_batch_size", "dropped_batches"),
     )
 
     def __init__(

@@ -110,10 +110,12 @@ def _supports(features: Tensor, logits: Tensor) -> Supports:
 
 
 METHOD = Method(name="t3a", build=t3a, changes=("head",), needs=("linear head",), paper="Iwasawa 2021")
-PAPER = Method(
-    name="t3a-paper",
-    build=partial(t3a, filter_size=1),
-    changes=("head",),
-    needs=("linear head",),
-    paper="as in Lin 2023",
+VARIANTS = (
+    Method(
+        name="t3a-paper",
+        build=partial(t3a, filter_size=1),
+        changes=("head",),
+        needs=("linear head",),
+        paper="as in Lin 2023",
+    ),
 )

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ttc
-from ttc.nn.normalization import StatisticsNorm
 from ttc.models.cifar_resnet import CifarResNet
+from ttc.nn.normalization import StatisticsNorm
 
 
 class ConstantNorm(StatisticsNorm):
@@ -65,7 +65,7 @@ def test_nothing_is_kept_between_batches() -> None:
 
 @pytest.mark.parametrize("options", [{"views_together": True}, {"constrain": "all"}])
 def test_it_needs_each_view_by_itself_and_selected_samples(options: dict[str, Any]) -> None:
-    with pytest.raises(ttc.TTCError, match="learns from selected samples alone"):
+    with pytest.raises(ttc.TTCError, match="learns from the selected samples alone"):
         ttc.adapt(CifarResNet(20), "ttc", propagate="selected", **options)
 
 

@@ -1,10 +1,28 @@
-"""Lemma 1: a small gradient step on the entropy raises the largest probability, for any number of classes."""
+"""The A-step: views, fusion and entropy; Lemma 1 of the paper."""
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
-from ttc.clustering import softmax_entropy
+from ttc.clustering import (
+    assign,
+    identity,
+    mean_of_views,
+    softmax_entropy,
+)
+from ttc.core import Classifier
+from ttc.nn import copy_with_trainable_norms
+
+
+def test_views_pass_one_by_one_with_their_own_statistics(model: nn.Module, stream: list[Tensor]) -> None:
+    prepared = copy_with_trainable_norms(Classifier(model))
+    views = [identity, lambda x: x * 0.5]
+    apart = assign(prepared, stream[0], views, mean_of_views)
+    together = assign(prepared, stream[0], views, mean_of_views, together=True)
+    assert torch.equal(apart.views[1].logits, prepared(stream[0] * 0.5).logits)
+    assert not torch.allclose(apart.logits, together.logits, atol=1e-2)
+    assert together.views[1].features.shape == apart.views[1].features.shape
 
 
 @settings(max_examples=60, deadline=None)
