@@ -41,6 +41,10 @@ class Method:
         backwards: Backward passes per batch.
         needs: What must be there: ``"large batches"``, ``"source statistics"``, ...
         paper: First author and year.
+        predicts: Whether outputs are predictions from ``"before"`` or ``"after"`` the update with the same batch.
+        smallest_batch: The smallest batch it accepts.
+        memory: What it stores beyond the model and its optimizer, in words; empty for nothing.
+        source_images: How many source images it asks for, as the option ``source_images``; 0 if it needs none.
     """
 
     name: str
@@ -50,6 +54,10 @@ class Method:
     backwards: Passes = 0
     needs: tuple[str, ...] = ()
     paper: str = ""
+    predicts: Literal["before", "after"] = "before"
+    smallest_batch: int = 1
+    memory: str = ""
+    source_images: int = 0
 
     @property
     def description(self) -> str:

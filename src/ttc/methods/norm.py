@@ -94,6 +94,8 @@ VARIANTS = (
         build=norm_ema,
         changes=("norm statistics",),
         forwards=2,
+        predicts="after",
+        memory="running statistics",
         needs=("source statistics",),
         paper="Schneider 2020",
     ),

@@ -109,7 +109,15 @@ def _supports(features: Tensor, logits: Tensor) -> Supports:
     return Supports(features, logits.argmax(1), softmax_entropy(logits))
 
 
-METHOD = Method(name="t3a", build=t3a, changes=("head",), needs=("linear head",), paper="Iwasawa 2021")
+METHOD = Method(
+    name="t3a",
+    build=t3a,
+    changes=("head",),
+    needs=("linear head",),
+    paper="Iwasawa 2021",
+    predicts="after",
+    memory="100 features per class up to ten classes, else 20",
+)
 VARIANTS = (
     Method(
         name="t3a-paper",
@@ -117,5 +125,7 @@ VARIANTS = (
         changes=("head",),
         needs=("linear head",),
         paper="as in Lin 2023",
+        predicts="after",
+        memory="1 feature per class",
     ),
 )
