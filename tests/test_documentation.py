@@ -275,3 +275,21 @@ def test_the_extra_for_the_site_is_pinned() -> None:
     wanted = set(re.findall(r'"([\w-]+)', extra[1]))
     pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert {"mkdocs-material", "mkdocstrings"} <= wanted <= pinned
+
+
+def test_changelog_and_citation_name_the_version() -> None:
+    from ttc import __version__
+
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    sections = re.findall(r"^## \[(.+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert __version__ == next(section for section in sections if section != "Unreleased")
+
+
+def test_the_workflow_covers_every_supported_python() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    oldest = re.search(r'^requires-python = ">=(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    versions = re.search(r"python: \[(.+)\]", workflow)
+    assert oldest
+    assert versions
+    assert re.findall(r"[\d.]+", versions[1])[0] == oldest[1]
+    assert "run: .ci/run" in workflow
