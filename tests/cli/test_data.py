@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.data.conftest import Server
 from tests.data.conftest import server as server  # the fixture
 from ttc.cli.app import app, main
-from ttc.data.catalogue import SOURCES, Part, Source
+from ttc.data.catalogue import SOURCES, DataFile, Source
 from ttc.errors import TTCError
 
 CONTENT = b"pixels" * 1000
@@ -26,7 +26,7 @@ def small(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
         tar.addfile(info, io.BytesIO(CONTENT))
     server.content["small.tar"] = buffer.getvalue()
     md5 = f"md5:{hashlib.md5(buffer.getvalue()).hexdigest()}"
-    part = Part("small/a.bin", len(CONTENT), f"md5:{hashlib.md5(CONTENT).hexdigest()}")
+    part = DataFile("small/a.bin", len(CONTENT), f"md5:{hashlib.md5(CONTENT).hexdigest()}")
     source = Source("Small", "small.tar", (server.url("good", "small.tar"),), None, md5, ".", (part,), note="tiny")
     monkeypatch.setitem(SOURCES, "small", source)
     return server

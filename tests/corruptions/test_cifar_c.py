@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ttc.corruptions import cifar_c, corrupt
-from ttc.corruptions.cifar_c import generate_cifar_c, opened_cifar_file
+from ttc.corruptions.cifar_c import generate_cifar_c, open_cifar_file
 from ttc.errors import TTCError
 from ttc.files import checksum
 
@@ -69,7 +69,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(source: Path, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         generate_cifar_c(source, out, ["gaussian_noise", "fog"], [2, 4], progress=stop_midway)
     assert (out / "gaussian_noise.npy").exists()
-    assert not (out / "fog.npy").exists()  # half a file does not look whole
+    assert not (out / "fog.npy").exists()  # a partial file never looks complete
     counts = np.zeros(2, int)
 
     def count(made: int, found: int, total: int) -> None:
@@ -141,16 +141,16 @@ def test_cifar_100_and_broken_files(tmp_path: Path) -> None:
     records = np.zeros((3, 3074), np.uint8)
     records[:, 0], records[:, 1] = 7, (4, 5, 99)
     records.tofile(tmp_path / "test.bin")
-    assert opened_cifar_file(tmp_path).labels().tolist() == [4, 5, 99]
-    assert opened_cifar_file(tmp_path).images(1, 3).shape == (2, 32, 32, 3)
+    assert open_cifar_file(tmp_path).labels().tolist() == [4, 5, 99]
+    assert open_cifar_file(tmp_path).images(1, 3).shape == (2, 32, 32, 3)
     (tmp_path / "other.bin").write_bytes(bytes(3073 * 2))
-    assert len(opened_cifar_file(tmp_path / "other.bin").records) == 2
+    assert len(open_cifar_file(tmp_path / "other.bin").records) == 2
     (tmp_path / "cut.bin").write_bytes(bytes(4000))
     with pytest.raises(TTCError, match="4000 bytes are no multiple of 3073 or 3074; download it again"):
-        opened_cifar_file(tmp_path / "cut.bin")
+        open_cifar_file(tmp_path / "cut.bin")
     (tmp_path / "empty").mkdir()
     with pytest.raises(TTCError, match=r"holds neither test_batch\.bin nor test\.bin"):
-        opened_cifar_file(tmp_path / "empty")
+        open_cifar_file(tmp_path / "empty")
 
 
 def test_a_torn_journal_line_does_not_count(tmp_path: Path) -> None:

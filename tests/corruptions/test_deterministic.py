@@ -15,7 +15,7 @@ from ttc.corruptions import SEVERITIES, TABLES, corrupt
 from ttc.corruptions.blur import disk_kernel
 from ttc.corruptions.severity_tables import TableName
 
-Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+MakeImages = Callable[[int, int, int], NDArray[np.uint8]]
 Unit = NDArray[np.float64]
 BOTH: tuple[TableName, ...] = ("cifar", "imagenet")
 
@@ -25,7 +25,7 @@ def to_bytes(unit: Unit) -> NDArray[np.uint8]:
 
 
 def check(
-    pictures: Pictures,
+    make_images: MakeImages,
     corruption: str,
     table: TableName,
     reference: Callable[..., NDArray[np.uint8]],
@@ -34,7 +34,7 @@ def check(
 ) -> None:
     """At most the share ``differing`` of the elements is one level off, none is further off."""
     side = side or TABLES[table].side
-    images = pictures(2, side, side)
+    images = make_images(2, side, side)
     for severity in SEVERITIES:
         parameters = TABLES[table].parameters[corruption][severity - 1]
         expected = np.stack([reference(image, *parameters) for image in images])
@@ -44,11 +44,11 @@ def check(
 
 
 @pytest.mark.parametrize("table", BOTH)
-def test_gaussian_blur(pictures: Pictures, table: TableName) -> None:
+def test_gaussian_blur(make_images: MakeImages, table: TableName) -> None:
     def reference(image: NDArray[np.uint8], sigma: float) -> NDArray[np.uint8]:
         return to_bytes(ndimage.gaussian_filter(image / 255.0, (sigma, sigma, 0), mode="nearest", truncate=4.0))
 
-    check(pictures, "gaussian_blur", table, reference, differing=1e-4)
+    check(make_images, "gaussian_blur", table, reference, differing=1e-4)
 
 
 def reference_disk(radius: float, softness: float) -> NDArray[np.float64]:
@@ -61,13 +61,13 @@ def reference_disk(radius: float, softness: float) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("table", BOTH)
-def test_defocus_blur(pictures: Pictures, table: TableName) -> None:
+def test_defocus_blur(make_images: MakeImages, table: TableName) -> None:
     def reference(image: NDArray[np.uint8], radius: float, softness: float) -> NDArray[np.uint8]:
         kernel = reference_disk(radius, softness)[:, :, None]
         return to_bytes(ndimage.correlate(image / 255.0, kernel, mode="mirror"))
 
     # whole numbers, as in patches of one colour, fall to either side with the last bits of the kernel
-    check(pictures, "defocus_blur", table, reference, differing=0.25)
+    check(make_images, "defocus_blur", table, reference, differing=0.25)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ LAST_FACTORS = {"cifar": (1.06, 1.11, 1.15, 1.20, 1.25), "imagenet": (1.11, 1.15
 
 
 @pytest.mark.parametrize("table", BOTH)
-def test_zoom_blur(pictures: Pictures, table: TableName) -> None:
+def test_zoom_blur(make_images: MakeImages, table: TableName) -> None:
     lasts = iter(np.repeat(LAST_FACTORS[table], 2))
 
     def reference(image: NDArray[np.uint8], step: float, count: float) -> NDArray[np.uint8]:
@@ -119,17 +119,17 @@ def test_zoom_blur(pictures: Pictures, table: TableName) -> None:
             total += reference_zoom(unit, factor)
         return to_bytes((unit + total) / (len(factors) + 1))
 
-    check(pictures, "zoom_blur", table, reference, differing=0.2)  # patches of one colour fall to either side
+    check(make_images, "zoom_blur", table, reference, differing=0.2)  # patches of one colour fall to either side
 
 
 @pytest.mark.parametrize("table", BOTH)
-def test_contrast(pictures: Pictures, table: TableName) -> None:
+def test_contrast(make_images: MakeImages, table: TableName) -> None:
     def reference(image: NDArray[np.uint8], factor: float) -> NDArray[np.uint8]:
         unit = image / 255.0
         mean = unit.mean(axis=(0, 1), keepdims=True)
         return to_bytes((unit - mean) * factor + mean)
 
-    check(pictures, "contrast", table, reference, differing=1e-3)
+    check(make_images, "contrast", table, reference, differing=1e-3)
 
 
 def through_hsv(image: NDArray[np.uint8], change: Callable[[float, float], tuple[float, float]]) -> NDArray[np.uint8]:
@@ -147,40 +147,40 @@ def clip(value: float) -> float:
 
 
 @pytest.mark.parametrize("table", BOTH)
-def test_brightness(pictures: Pictures, table: TableName) -> None:
+def test_brightness(make_images: MakeImages, table: TableName) -> None:
     def reference(image: NDArray[np.uint8], offset: float) -> NDArray[np.uint8]:
         return through_hsv(image, lambda s, v: (s, clip(v + offset)))
 
-    check(pictures, "brightness", table, reference, differing=0.02, side=32)
+    check(make_images, "brightness", table, reference, differing=0.02, side=32)
 
 
 @pytest.mark.parametrize("table", BOTH)
-def test_saturate(pictures: Pictures, table: TableName) -> None:
+def test_saturate(make_images: MakeImages, table: TableName) -> None:
     def reference(image: NDArray[np.uint8], factor: float, offset: float) -> NDArray[np.uint8]:
         return through_hsv(image, lambda s, v: (clip(s * factor + offset), v))
 
     # factors such as 1.5 and 2 meet whole numbers, where the last bits of the hue decide
-    check(pictures, "saturate", table, reference, differing=0.04, side=32)
+    check(make_images, "saturate", table, reference, differing=0.04, side=32)
 
 
 @pytest.mark.parametrize("table", BOTH)
-def test_pixelate(pictures: Pictures, table: TableName) -> None:
+def test_pixelate(make_images: MakeImages, table: TableName) -> None:
     def reference(image: NDArray[np.uint8], share: float) -> NDArray[np.uint8]:
         side = image.shape[0]
         small = Image.fromarray(image).resize((int(side * share),) * 2, Image.Resampling.BOX)
         return np.asarray(small.resize((side, side), Image.Resampling.NEAREST))
 
-    check(pictures, "pixelate", table, reference)
+    check(make_images, "pixelate", table, reference)
 
 
 @pytest.mark.parametrize("table", BOTH)
-def test_jpeg_compression(pictures: Pictures, table: TableName) -> None:
+def test_jpeg_compression(make_images: MakeImages, table: TableName) -> None:
     def reference(image: NDArray[np.uint8], quality: float) -> NDArray[np.uint8]:
         buffer = io.BytesIO()
         Image.fromarray(image).save(buffer, "JPEG", quality=int(quality), subsampling="4:2:0")
         return np.asarray(Image.open(buffer))
 
-    check(pictures, "jpeg_compression", table, reference)
+    check(make_images, "jpeg_compression", table, reference)
 
 
 def test_simple_pictures() -> None:
@@ -193,10 +193,10 @@ def test_simple_pictures() -> None:
         assert (corrupt(black, "fog", severity) == 0).all()
 
 
-def test_saturate_two_is_nearly_grey(pictures: Pictures) -> None:
-    assert np.ptp(corrupt(pictures(1, 32, 32), "saturate", 2), axis=3).max() <= 0.1 * 255 + 1
+def test_saturate_two_is_nearly_grey(make_images: MakeImages) -> None:
+    assert np.ptp(corrupt(make_images(1, 32, 32), "saturate", 2), axis=3).max() <= 0.1 * 255 + 1
 
 
-def test_pixelate_five_has_twenty_blocks_a_side(pictures: Pictures) -> None:
-    row = corrupt(pictures(1, 32, 32), "pixelate", 5)[0, 0].astype(int)
+def test_pixelate_five_has_twenty_blocks_a_side(make_images: MakeImages) -> None:
+    row = corrupt(make_images(1, 32, 32), "pixelate", 5)[0, 0].astype(int)
     assert (np.abs(np.diff(row, axis=0)).sum(1) > 0).sum() <= 19

@@ -1,4 +1,4 @@
-"""Frost: the procedural textures look like the measured originals; given pictures are used as they are."""
+"""Frost: the procedural textures match the measured originals; given images are used unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,21 +9,21 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ttc.corruptions import corrupt
-from ttc.corruptions.frost_textures import FILES, LOOKS, fitted_textures, procedural_textures, spectral_slope
+from ttc.corruptions.frost_textures import FILES, TEXTURE_TARGETS, fit_textures, procedural_textures, spectral_slope
 from ttc.errors import TTCError
 
-Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+MakeImages = Callable[[int, int, int], NDArray[np.uint8]]
 
 
-@pytest.mark.parametrize("number", range(len(LOOKS)))
+@pytest.mark.parametrize("number", range(len(TEXTURE_TARGETS)))
 def test_procedural_textures_have_the_measured_statistics(number: int) -> None:
-    look, texture = LOOKS[number], procedural_textures()[number].astype(float)
-    assert texture.shape == (look.height, look.width, 3)
-    np.testing.assert_allclose(texture.mean((0, 1)), look.mean, rtol=0.1)
-    np.testing.assert_allclose(texture.std((0, 1)), look.deviation, rtol=0.1)
+    target, texture = TEXTURE_TARGETS[number], procedural_textures()[number].astype(float)
+    assert texture.shape == (target.height, target.width, 3)
+    np.testing.assert_allclose(texture.mean((0, 1)), target.mean, rtol=0.1)
+    np.testing.assert_allclose(texture.std((0, 1)), target.deviation, rtol=0.1)
     luminance = texture @ [0.299, 0.587, 0.114]
-    np.testing.assert_allclose(np.percentile(luminance, (5, 50, 95)), look.luminance, rtol=0.1)
-    assert spectral_slope(luminance) == pytest.approx(look.slope, abs=0.3)
+    np.testing.assert_allclose(np.percentile(luminance, (5, 50, 95)), target.luminance, rtol=0.1)
+    assert spectral_slope(luminance) == pytest.approx(target.slope, abs=0.3)
     across, down = np.diff(luminance, axis=1).std(), np.diff(luminance, axis=0).std()
     assert abs(across - down) / (across + down) < 0.1  # nearly isotropic
 
@@ -61,13 +61,13 @@ def test_pictures_of_a_folder_are_blended_in_equal_shares(folder: Path, side: in
 
 
 def test_textures_grow_to_hold_long_images() -> None:
-    for texture in fitted_textures(None, 1.0, 224, 1000):
+    for texture in fit_textures(None, 1.0, 224, 1000):
         assert texture.shape[1] > 224
         assert texture.shape[2] > 1000
 
 
 def test_cifar_takes_every_fifth_pixel() -> None:
-    shrunk = fitted_textures(None, 0.2, 32, 32)[0].permute(1, 2, 0).numpy()
+    shrunk = fit_textures(None, 0.2, 32, 32)[0].permute(1, 2, 0).numpy()
     np.testing.assert_array_equal(shrunk, procedural_textures()[0][2::5, 2::5])
 
 

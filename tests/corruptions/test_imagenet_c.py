@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from ttc.corruptions import corrupt
-from ttc.corruptions.imagenet_c import generate_imagenet_c, listed_pictures, read_picture
+from ttc.corruptions.imagenet_c import generate_imagenet_c, list_images, read_image
 from ttc.errors import TTCError
 from ttc.files import checksum
 
@@ -49,8 +49,8 @@ def test_layout(source: Path, tmp_path: Path) -> None:
     assert kinds == {"grey": 1, "RGBA": 1, "16-bit": 1}
     assert set(manifest.unreadable) == {"n01/broken.jpg", "n01/fake.png"}
     assert "truncated" in manifest.unreadable["n01/broken.jpg"]
-    picture = next(p for p in listed_pictures(source) if p.target.name == "b.JPEG")
-    pixels, _ = read_picture(source / "n02" / "b.png", 48)
+    picture = next(p for p in list_images(source) if p.target.name == "b.JPEG")
+    pixels, _ = read_image(source / "n02" / "b.png", 48)
     buffer = io.BytesIO()
     corrupted = corrupt(pixels[None], "fog", 5, seed=2, indices=[picture.index])[0]
     Image.fromarray(corrupted).save(buffer, "JPEG", quality=85, optimize=True)
@@ -95,28 +95,28 @@ def test_resize_and_crop_are_those_of_imagenet(source: Path) -> None:
         resized = image.resize((round(70 * 256 / 50), 256), Image.Resampling.BILINEAR)
     left = (resized.width - 224) // 2
     expected = np.asarray(resized)[16:240, left : left + 224]
-    np.testing.assert_array_equal(read_picture(source / "n02" / "b.png", 224)[0], expected)
+    np.testing.assert_array_equal(read_image(source / "n02" / "b.png", 224)[0], expected)
 
 
 def test_kinds_are_read_as_rgb(source: Path) -> None:
-    plain, _ = read_picture(source / "n02" / "b.png", 0)
+    plain, _ = read_image(source / "n02" / "b.png", 0)
     assert plain.shape == (50, 70, 3)
-    np.testing.assert_array_equal(read_picture(source / "n02" / "rgba.png", 0)[0], plain)
+    np.testing.assert_array_equal(read_image(source / "n02" / "rgba.png", 0)[0], plain)
     for name in ("grey", "deep"):
-        pixels, _ = read_picture(source / "n02" / f"{name}.png", 0)
+        pixels, _ = read_image(source / "n02" / f"{name}.png", 0)
         np.testing.assert_array_equal(pixels, np.repeat(plain[:, :, :1], 3, axis=2))
 
 
 def test_what_cannot_be_eight_bits_is_refused(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((40, 40), np.float32)).save(tmp_path / "f.tiff")
     with pytest.raises(ValueError, match="floating-point images are not supported"):
-        read_picture(tmp_path / "f.tiff", 0)
+        read_image(tmp_path / "f.tiff", 0)
     Image.fromarray(np.full((40, 40), 1 << 20, np.int32)).save(tmp_path / "i.tiff")
     with pytest.raises(ValueError, match="beyond 16 bits"):
-        read_picture(tmp_path / "i.tiff", 0)
+        read_image(tmp_path / "i.tiff", 0)
     Image.new("RGB", (10, 40)).save(tmp_path / "small.png")
     with pytest.raises(ValueError, match="10x40 pixels are fewer than 16 on a side"):
-        read_picture(tmp_path / "small.png", 0)
+        read_image(tmp_path / "small.png", 0)
 
 
 def test_whole_images_of_different_sizes(source: Path, tmp_path: Path) -> None:

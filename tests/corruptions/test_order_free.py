@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ttc.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, SEVERITIES, corrupt
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.random_streams import RandomStreams
 from ttc.corruptions.severity_tables import TableName
 
-Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+MakeImages = Callable[[int, int, int], NDArray[np.uint8]]
 ALL = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 RANDOM = (
     set(ALL)
@@ -27,8 +27,8 @@ RANDOM = (
 
 @pytest.mark.parametrize("corruption", ALL)
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (96, 96), (37, 51)])
-def test_neighbours_do_not_matter(pictures: Pictures, corruption: str, height: int, width: int) -> None:
-    images = pictures(7, height, width)
+def test_neighbours_do_not_matter(make_images: MakeImages, corruption: str, height: int, width: int) -> None:
+    images = make_images(7, height, width)
     together = corrupt(images, corruption, 4, seed=3)
     assert together.shape == images.shape
     assert together.dtype == np.uint8
@@ -39,8 +39,8 @@ def test_neighbours_do_not_matter(pictures: Pictures, corruption: str, height: i
 
 
 @pytest.mark.parametrize("corruption", ALL)
-def test_seed_severity_and_index_matter_and_nothing_else(pictures: Pictures, corruption: str) -> None:
-    images = pictures(2, 32, 32)
+def test_seed_severity_and_index_matter_and_nothing_else(make_images: MakeImages, corruption: str) -> None:
+    images = make_images(2, 32, 32)
     images[1] = images[0]
     first = corrupt(images, corruption, 5, seed=0)
     np.testing.assert_array_equal(first, corrupt(images, corruption, 5, seed=0))
@@ -51,8 +51,8 @@ def test_seed_severity_and_index_matter_and_nothing_else(pictures: Pictures, cor
 
 
 @pytest.mark.parametrize("corruption", ALL)
-def test_threads_do_not_matter(pictures: Pictures, corruption: str) -> None:
-    images = pictures(3, 224, 224)
+def test_threads_do_not_matter(make_images: MakeImages, corruption: str) -> None:
+    images = make_images(3, 224, 224)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -65,8 +65,8 @@ def test_threads_do_not_matter(pictures: Pictures, corruption: str) -> None:
 
 @pytest.mark.parametrize("table", ["cifar", "imagenet"])
 @pytest.mark.parametrize("corruption", ALL)
-def test_every_severity_gives_images(pictures: Pictures, corruption: str, table: TableName) -> None:
-    images = torch.from_numpy(pictures(2, 32, 32))
+def test_every_severity_gives_images(make_images: MakeImages, corruption: str, table: TableName) -> None:
+    images = torch.from_numpy(make_images(2, 32, 32))
     kept = images.clone()
     for severity in SEVERITIES:
         result = corrupt(images, corruption, severity, table=table)
@@ -78,8 +78,8 @@ def test_every_severity_gives_images(pictures: Pictures, corruption: str, table:
 
 
 @pytest.mark.parametrize("corruption", ALL)
-def test_strided_and_empty_batches(pictures: Pictures, corruption: str) -> None:
-    images = pictures(4, 32, 32)
+def test_strided_and_empty_batches(make_images: MakeImages, corruption: str) -> None:
+    images = make_images(4, 32, 32)
     flipped = corrupt(images[::2, :, ::-1], corruption, 3)
     np.testing.assert_array_equal(flipped, corrupt(np.ascontiguousarray(images[::2, :, ::-1]), corruption, 3))
     assert corrupt(images[:0], corruption, 3).shape == (0, 32, 32, 3)
@@ -93,8 +93,8 @@ def test_strided_and_empty_batches(pictures: Pictures, corruption: str) -> None:
 )
 def test_streams_are_addressed_by_index(seed: int, indices: list[int], draws: int) -> None:
     cpu = torch.device("cpu")
-    together = Streams(seed, "test", indices, cpu)
-    alone = Streams(seed, "test", indices[-1:], cpu)
+    together = RandomStreams(seed, "test", indices, cpu)
+    alone = RandomStreams(seed, "test", indices[-1:], cpu)
     seen = []
     for _ in range(draws):
         batch = together.uniform(5)
@@ -106,7 +106,7 @@ def test_streams_are_addressed_by_index(seed: int, indices: list[int], draws: in
 
 
 def test_streams_pass_for_independent_uniform_numbers() -> None:
-    numbers = Streams(5, "test", range(400), torch.device("cpu")).uniform(400)
+    numbers = RandomStreams(5, "test", range(400), torch.device("cpu")).uniform(400)
     assert numbers.mean().item() == pytest.approx(0.5, abs=0.004)
     correlation = torch.corrcoef(numbers)[~torch.eye(400, dtype=torch.bool)]
     assert correlation.std().item() == pytest.approx(1 / 400**0.5, rel=0.05)
@@ -114,8 +114,8 @@ def test_streams_pass_for_independent_uniform_numbers() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("corruption", ALL)
-def test_a_graphics_card_agrees(pictures: Pictures, corruption: str) -> None:
-    images = torch.from_numpy(pictures(3, 96, 96))
+def test_a_graphics_card_agrees(make_images: MakeImages, corruption: str) -> None:
+    images = torch.from_numpy(make_images(3, 96, 96))
     here, there = corrupt(images, corruption, 5), corrupt(images.cuda(), corruption, 5)
     assert there.is_cuda
     assert (here.int() - there.cpu().int()).abs().max() <= 1

@@ -11,12 +11,12 @@ from scipy import ndimage, stats
 
 from ttc.corruptions import SEVERITIES, TABLES, corrupt
 from ttc.corruptions.blur import shuffled_origin
-from ttc.corruptions.filters import streaked
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.filters import motion_filter
+from ttc.corruptions.random_streams import RandomStreams
 from ttc.corruptions.severity_tables import TableName
 from ttc.corruptions.weather import plasma
 
-Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+MakeImages = Callable[[int, int, int], NDArray[np.uint8]]
 GREY = {
     ("gaussian_noise", "cifar"): (0.040, 0.060, 0.080, 0.090, 0.100),
     ("gaussian_noise", "imagenet"): (0.080, 0.120, 0.179, 0.247, 0.317),
@@ -26,8 +26,8 @@ GREY = {
 CPU = torch.device("cpu")
 
 
-def streams(corruption: str, severity: int, n: int) -> Streams:
-    return Streams(0, f"{corruption}/{severity}", range(n), CPU)
+def streams(corruption: str, severity: int, n: int) -> RandomStreams:
+    return RandomStreams(0, f"{corruption}/{severity}", range(n), CPU)
 
 
 @pytest.mark.parametrize(("corruption", "table"), list(GREY))
@@ -97,8 +97,8 @@ def test_glass_origin_is_the_sequential_loop(reach: int, height: int, width: int
     np.testing.assert_array_equal(origin.reshape(3, height, width).numpy(), expected)
 
 
-def test_glass_blur_one_only_copies(pictures: Pictures) -> None:
-    images = pictures(2, 32, 32)
+def test_glass_blur_one_only_copies(make_images: MakeImages) -> None:
+    images = make_images(2, 32, 32)
     glass = corrupt(images, "glass_blur", 1)  # σ too small to blur
     np.testing.assert_array_equal(glass[:, :2], images[:, :2])
     np.testing.assert_array_equal(glass[:, :, :2], images[:, :, :2])
@@ -125,8 +125,8 @@ def same_but_for_rounding(ours: NDArray[np.uint8], expected: NDArray[np.uint8], 
 
 
 @pytest.mark.parametrize("table", ["cifar", "imagenet"])
-def test_motion_blur(pictures: Pictures, table: TableName) -> None:
-    images = pictures(2, TABLES[table].side, TABLES[table].side)
+def test_motion_blur(make_images: MakeImages, table: TableName) -> None:
+    images = make_images(2, TABLES[table].side, TABLES[table].side)
     for severity in SEVERITIES:
         radius, sigma = TABLES[table].parameters["motion_blur"][severity - 1]
         angles = streams("motion_blur", severity, 2).uniform(1)[:, 0].numpy() * 90 - 45
@@ -137,14 +137,14 @@ def test_motion_blur(pictures: Pictures, table: TableName) -> None:
 def test_motion_leaves_a_trail_on_one_side() -> None:
     image = torch.zeros(1, 1, 9, 40, dtype=torch.uint8)
     image[0, 0, 4, 30] = 255
-    trail = streaked(image, 9, 2.5, torch.tensor([0.0]))[0, 0]
+    trail = motion_filter(image, 9, 2.5, torch.tensor([0.0]))[0, 0]
     assert trail[4, 31:].sum() == 0
     assert trail[4, 30] > trail[4, 29] > trail[4, 27] > 0
     assert trail.sum() == trail[4].sum()
 
 
-def test_snow(pictures: Pictures) -> None:
-    images = pictures(2, 32, 32)
+def test_snow(make_images: MakeImages) -> None:
+    images = make_images(2, 32, 32)
     for severity in SEVERITIES:
         mean, deviation, zoom, threshold, radius, sigma, keep = TABLES["cifar"].parameters["snow"][severity - 1]
         chance = streams("snow", severity, 2)
@@ -197,8 +197,8 @@ def test_plasma_is_diamond_square(decay: float) -> None:
     np.testing.assert_allclose(plasma(torch.from_numpy(numbers), decay).numpy(), expected, atol=1e-12)
 
 
-def test_fog(pictures: Pictures) -> None:
-    images = pictures(2, 32, 32) // 2
+def test_fog(make_images: MakeImages) -> None:
+    images = make_images(2, 32, 32) // 2
     for severity in SEVERITIES:
         strength, decay = TABLES["cifar"].parameters["fog"][severity - 1]
         haze = plasma(streams("fog", severity, 2).uniform(32, 32), decay).numpy()
@@ -208,9 +208,9 @@ def test_fog(pictures: Pictures) -> None:
 
 
 @pytest.mark.parametrize("table", ["cifar", "imagenet"])
-def test_elastic_transform(pictures: Pictures, table: TableName) -> None:
+def test_elastic_transform(make_images: MakeImages, table: TableName) -> None:
     side = TABLES[table].side
-    images = pictures(2, side, side)
+    images = make_images(2, side, side)
     for severity in SEVERITIES:
         alpha, sigma, jitter = TABLES[table].parameters["elastic_transform"][severity - 1]
         chance = streams("elastic_transform", severity, 2)

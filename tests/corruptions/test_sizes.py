@@ -12,7 +12,7 @@ from PIL import Image
 from ttc.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, TABLES, corrupt, nearest_table
 from ttc.errors import TTCError
 
-Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+MakeImages = Callable[[int, int, int], NDArray[np.uint8]]
 ALL = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
 
 
@@ -27,16 +27,16 @@ def test_both_tables_name_all_corruptions_in_order() -> None:
     ("height", "width", "table"),
     [(32, 32, "cifar"), (64, 64, "cifar"), (96, 96, "imagenet"), (224, 224, "imagenet"), (48, 300, "cifar")],
 )
-def test_the_nearer_table_is_used(pictures: Pictures, height: int, width: int, table: Any) -> None:
+def test_the_nearer_table_is_used(make_images: MakeImages, height: int, width: int, table: Any) -> None:
     assert nearest_table(height, width) == table
-    images = pictures(1, height, width)
+    images = make_images(1, height, width)
     np.testing.assert_array_equal(corrupt(images, "motion_blur", 5), corrupt(images, "motion_blur", 5, table=table))
 
 
 @pytest.mark.parametrize("corruption", ALL)
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (64, 64), (96, 96), (40, 130), (130, 99)])
-def test_other_sizes_work(pictures: Pictures, corruption: str, height: int, width: int) -> None:
-    images = pictures(2, height, width)
+def test_other_sizes_work(make_images: MakeImages, corruption: str, height: int, width: int) -> None:
+    images = make_images(2, height, width)
     assert corrupt(images, corruption, 1).shape == images.shape
     assert (corrupt(images, corruption, 5) != images).any()
 
@@ -45,9 +45,9 @@ def test_other_sizes_work(pictures: Pictures, corruption: str, height: int, widt
     ("corruption", "small", "large"),
     [("defocus_blur", 224, 448), ("motion_blur", 224, 448), ("gaussian_blur", 32, 64), ("zoom_blur", 32, 64)],
 )
-def test_lengths_scale_with_the_side(pictures: Pictures, corruption: str, small: int, large: int) -> None:
+def test_lengths_scale_with_the_side(make_images: MakeImages, corruption: str, small: int, large: int) -> None:
     """Enlarging then corrupting shows the same as corrupting then enlarging."""
-    image = pictures(1, small, small)
+    image = make_images(1, small, small)
 
     def enlarged(one: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return np.asarray(Image.fromarray(one[0]).resize((large, large), Image.Resampling.BICUBIC))[None]

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from ttc.corruptions import corrupt
-from ttc.corruptions.spatter import canny_edges, chamfer_distance, equalized, spatter
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.random_streams import RandomStreams
 from ttc.corruptions.severity_tables import TableName
+from ttc.corruptions.spatter import canny_edges, chamfer_distance, equalize_histogram, spatter
 
-Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+MakeImages = Callable[[int, int, int], NDArray[np.uint8]]
 
 
 def canny_loop(grey: NDArray[np.int64], low: int, high: int) -> NDArray[np.bool_]:
@@ -79,14 +79,14 @@ def test_chamfer_distance_without_edges_is_the_cap() -> None:
 
 def test_equalized_spreads_the_levels() -> None:
     grey = np.random.default_rng(2).binomial(20, 0.4, (2, 30, 30)).astype(np.uint8) + 3
-    ours = equalized(torch.from_numpy(grey)).numpy()
+    ours = equalize_histogram(torch.from_numpy(grey)).numpy()
     for before, after in zip(grey, ours, strict=True):
         lowest = (before == before.min()).sum()
         for level in np.unique(before):
             share = ((before <= level).sum() - lowest) / (before.size - lowest)
             assert (after[before == level] == np.rint(255 * share)).all()
     flat = torch.full((1, 4, 4), 9, dtype=torch.uint8)
-    assert torch.equal(equalized(flat), flat)
+    assert torch.equal(equalize_histogram(flat), flat)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_mud_is_brown_and_water_is_bright() -> None:
 
 def test_a_dry_layer_leaves_the_image() -> None:
     images = torch.full((2, 3, 32, 32), 77, dtype=torch.uint8)
-    chance = Streams(0, "test", range(2), torch.device("cpu"))
+    chance = RandomStreams(0, "test", range(2), torch.device("cpu"))
     assert torch.equal(spatter(images, chance, 1.0, 0.1, 0.01, 0.7, 0.7, 0.5, 0), images)
 
 

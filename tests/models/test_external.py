@@ -9,7 +9,7 @@ import torch
 
 from ttc.errors import TTCError
 from ttc.models import build
-from ttc.models.external import Standardized
+from ttc.models.external import StandardizedModel
 
 TIMM = """
 import types
@@ -59,7 +59,7 @@ def input_layer(model: torch.nn.Module) -> tuple[float, float]:
 def test_timm(packages: Path) -> None:
     (packages / "timm.py").write_text(TIMM)
     model = build("timm:tiny")
-    assert isinstance(model, Standardized)
+    assert isinstance(model, StandardizedModel)
     assert model.side == 2
     assert input_layer(model) == (0.5, 0.25)
     x = torch.rand(3, 3, 2, 2)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc.errors import TTCError
-from ttc.models.training import Recipe, settle_statistics, train
+from ttc.models.training import Recipe, train, update_bn_statistics
 
 RECIPE = Recipe(epochs=3, batch_size=4, peak_lr=0.1, crop_padding=2, seed=5)
 
@@ -33,7 +33,7 @@ def network() -> nn.Sequential:
 def trained(model: nn.Module, recipe: Recipe = RECIPE, checkpoint: Path | None = None) -> nn.Module:
     for _ in train(model, *data(), recipe, checkpoint):
         pass
-    settle_statistics(model, data()[0])
+    update_bn_statistics(model, data()[0])
     return model
 
 
@@ -89,7 +89,7 @@ def norm_of(model: nn.Sequential) -> nn.BatchNorm2d:
 
 def test_settled_statistics_are_the_mean_over_batches() -> None:
     model, (images, _) = network(), data()
-    settle_statistics(model, images[:10], batch_size=5)
+    update_bn_statistics(model, images[:10], batch_size=5)
     with torch.no_grad():
         inputs = [model[0](part.float() / 255) for part in images[:10].split(5)]
     mean, variance, _ = norm_of(model).buffers()
@@ -123,7 +123,7 @@ def test_a_finished_training_is_only_loaded(tmp_path: Path) -> None:
     done = trained(network(), checkpoint=tmp_path / "t.pt")
     again = network()
     assert list(train(again, *data(), RECIPE, tmp_path / "t.pt")) == []
-    settle_statistics(again, data()[0])
+    update_bn_statistics(again, data()[0])
     assert_same(again, done)
 
 

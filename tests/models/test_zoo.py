@@ -4,10 +4,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc.errors import TTCError
-from ttc.models import MODELS, STATISTICS, build
+from ttc.models import INPUT_STATISTICS, MODELS, build
 from ttc.models.wide_resnet import WideResNet
 
-State = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 SMALL = ["resnet20", "wrn-16-1", "cifar-resnet18"]
 
 
@@ -94,7 +94,7 @@ def test_wide_resnet_equals_a_transcription_of_its_definition() -> None:
             nn.init.uniform_(module.running_var, 0.5, 2)  # type: ignore[arg-type]
             nn.init.normal_(module.weight)
             nn.init.normal_(module.bias)
-    s: State = model.state_dict()
+    s: StateDict = model.state_dict()
 
     def norm(x: Tensor, at: str) -> Tensor:
         return F.batch_norm(
@@ -121,7 +121,7 @@ def test_wide_resnet_equals_a_transcription_of_its_definition() -> None:
 def test_residual_networks_equal_a_transcription(name: str) -> None:
     torch.manual_seed(0)
     model = build(name, num_classes=4, statistics="none")
-    s: State = model.state_dict()
+    s: StateDict = model.state_dict()
     large = name.startswith("imagenet")
 
     def norm(x: Tensor, at: str) -> Tensor:
@@ -175,7 +175,7 @@ def input_statistics(model: nn.Module) -> tuple[list[float], list[float]] | None
 def test_each_name_brings_its_input_statistics(name: str, num_classes: int, statistics: str) -> None:
     with torch.device("cpu"):
         found = input_statistics(MODELS[name](num_classes=num_classes))
-    expected = STATISTICS[statistics]
+    expected = INPUT_STATISTICS[statistics]
     if expected is None:
         assert found is None
     else:

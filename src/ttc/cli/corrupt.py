@@ -42,9 +42,9 @@ def corrupt(
 ) -> None:
     """Corrupt a folder of images or CIFAR as ImageNet-C and CIFAR-C were made; run again to go on where it stopped."""
     from ttc.corruptions import cifar_c, imagenet_c
-    from ttc.corruptions.pool import all_cores
+    from ttc.corruptions.pool import available_cores
 
-    names, levels = chosen_corruptions(corruptions), chosen_severities(severities)
+    names, levels = parse_corruptions(corruptions), parse_severities(severities)
     parameters = None if table == "nearest" else table
     if preview:
         _draw_preview(source, destination, names, parameters, seed, frost_dir, size)
@@ -53,7 +53,7 @@ def corrupt(
         raise TTCError(f"--size must be 0 or at least 16 pixels; got {size}")
     if layout == "auto":
         layout = "cifar-c" if source.exists() and cifar_c.find_cifar_file(source) else "imagenet-c"
-    threads = workers or all_cores()
+    threads = workers or available_cores()
     kinds: Counter[str] = Counter()
     with _progress_bar(destination) as progress:
         if layout == "cifar-c":
@@ -93,22 +93,22 @@ def corrupt(
         raise typer.Exit(1)
 
 
-def chosen_corruptions(text: str) -> list[str]:
+def parse_corruptions(text: str) -> list[str]:
     """The corruptions named by commas, each once, groups spelt out."""
     from ttc.corruptions import CORRUPTIONS, GROUPS
-    from ttc.corruptions.apply import check_choice
+    from ttc.corruptions.apply import validate_choice
 
     names: dict[str, None] = {}
     for word in text.split(","):
         word = word.strip()
         members = CORRUPTIONS if word == "all" else GROUPS.get(word, (word,))
         for name in members:
-            check_choice(name, 1, None)
+            validate_choice(name, 1, None)
             names[name] = None
     return list(names)
 
 
-def chosen_severities(text: str) -> list[int]:
+def parse_severities(text: str) -> list[int]:
     """The severities named by commas, in rising order."""
     words = {word.strip() for word in text.split(",")}
     wrong = sorted(words - {"1", "2", "3", "4", "5"})
@@ -153,16 +153,16 @@ def _draw_preview(
     frost_dir: Path | None,
     size: int,
 ) -> None:
-    from ttc.corruptions.imagenet_c import read_picture
+    from ttc.corruptions.imagenet_c import read_image
     from ttc.corruptions.preview import contact_sheet
     from ttc.files import atomic
 
     if destination.suffix.lower() not in {".png", ".jpg", ".jpeg", ".webp"}:
         raise TTCError(f"the preview must be named .png, .jpg or .webp; got {destination}")
     try:
-        image, _ = read_picture(source, 0)
+        image, _ = read_image(source, 0)
         if size and min(image.shape[:2]) > size:  # small pictures stay as they are
-            image, _ = read_picture(source, size)
+            image, _ = read_image(source, size)
     except (OSError, SyntaxError, ValueError) as error:
         raise TTCError(f"{source} cannot be read as an image ({error}); name a PNG or JPEG file") from error
     with _progress_bar(destination) as progress:

@@ -24,7 +24,7 @@ def list_sources(data: DataOption = None) -> None:
     from rich.table import Table
 
     from ttc.data.catalogue import SOURCES
-    from ttc.data.fetching import state
+    from ttc.data.fetching import source_status
     from ttc.data.location import data_root
 
     root = data_root(data)
@@ -32,7 +32,7 @@ def list_sources(data: DataOption = None) -> None:
     for name, source in SOURCES.items():
         size = f"{source.size / 1e9:.2f} GB" if source.size else ("by hand" if not source.file else "")
         what = f"{source.title}: {source.note}" if source.note else source.title
-        table.add_row(name, MARKS[state(name, root).status], size, what)
+        table.add_row(name, MARKS[source_status(name, root).status], size, what)
     console = Console()
     console.print(table)
     note = f"\nin {root}; to get one: ttc data fetch NAME (imagenet-c gets its four main parts)"
@@ -48,16 +48,16 @@ def fetch(
     """Download, check and unpack; run it again after an interruption and it goes on where it stopped."""
     from rich.console import Console
 
-    from ttc.data.fetching import names_of, state
+    from ttc.data.fetching import resolve_names, source_status
     from ttc.data.location import data_root
 
     root = data_root(data)
     console = Console(markup=False, soft_wrap=True)
-    wanted = list(dict.fromkeys(entry for name in names for entry in names_of(name)))
+    wanted = list(dict.fromkeys(entry for name in names for entry in resolve_names(name)))
     try:
         for name in wanted:
-            before = state(name, root).status
-            detail = _fetched_with_bar(name, root, keep_archive, console)
+            before = source_status(name, root).status
+            detail = _fetch_with_bar(name, root, keep_archive, console)
             verb = "was there already" if before == "present" else "is ready"
             console.print(f"{name} {verb} in {root} ({detail})")
     except KeyboardInterrupt:
@@ -65,7 +65,7 @@ def fetch(
         raise typer.Exit(130) from None
 
 
-def _fetched_with_bar(name: str, root: Path, keep_archive: bool, console: "Console") -> str:
+def _fetch_with_bar(name: str, root: Path, keep_archive: bool, console: "Console") -> str:
     """Fetch one source under a bar that starts anew for each of its steps; returns what was checked."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -96,19 +96,19 @@ def verify(
     from rich.console import Console
 
     from ttc.data.catalogue import SOURCES
-    from ttc.data.fetching import names_of, state
+    from ttc.data.fetching import resolve_names, source_status
     from ttc.data.location import data_root
 
     root = data_root(data)
     console = Console()
-    asked = [entry for name in names or [] for entry in names_of(name)]
-    wanted = asked or [name for name in SOURCES if state(name, root).status != "missing"]
+    asked = [entry for name in names or [] for entry in resolve_names(name)]
+    wanted = asked or [name for name in SOURCES if source_status(name, root).status != "missing"]
     if not wanted:
         raise TTCError(f"there is nothing to verify in {root}: ttc data list shows what can be fetched")
     whole = True
     for name in wanted:
         with console.status(f"checking {name}"):
-            found = state(name, root, thorough=True)
+            found = source_status(name, root, thorough=True)
         whole &= found.status == "present"
         mend = "" if found.status == "present" else f"; mend it: ttc data fetch {name}"
         console.print(f"{name}: {MARKS[found.status]}", end=" ")

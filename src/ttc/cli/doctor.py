@@ -15,7 +15,7 @@ def doctor(data: DataOption = None) -> None:
     from rich.table import Table
 
     from ttc.data.catalogue import SOURCES
-    from ttc.data.fetching import state
+    from ttc.data.fetching import source_status
     from ttc.data.location import data_root
 
     console = Console()
@@ -23,7 +23,7 @@ def doctor(data: DataOption = None) -> None:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     root = data_root(data)
     console.print(_directory(root, data), soft_wrap=True, highlight=False, markup=False)
-    states = {name: state(name, root) for name in SOURCES}
+    states = {name: source_status(name, root) for name in SOURCES}
     table = Table("data or checkpoint", "state", "where it goes, or what is wrong", box=None, pad_edge=False)
     for name, found in states.items():
         table.add_row(name, MARKS[found.status], found.detail, style="dim" if found.status == "missing" else "")

@@ -47,10 +47,10 @@ def train(
     corrupted = first(test, card_images) if corruptions else None
     folder = out or Path("trained") / f"{model}-{dataset}-{seed}"
     console = Console(markup=False, soft_wrap=True)
-    network = _untrained(model, images.num_classes, seed, device)
+    network = _build_untrained(model, images.num_classes, seed, device)
     try:
         _train(network, images, recipe, folder / "training.pt", console)
-        _describe(network, model, test, corrupted, recipe, folder, device, console)
+        _write_results(network, model, test, corrupted, recipe, folder, device, console)
     except KeyboardInterrupt:
         kept = folder / "training.pt"
         console.print(f"stopped; {f'{kept} holds the finished epochs' if kept.exists() else 'no epoch was finished'}")
@@ -58,7 +58,7 @@ def train(
         raise typer.Exit(130) from None
 
 
-def _untrained(name: str, num_classes: int, seed: int, device: str) -> "nn.Module":
+def _build_untrained(name: str, num_classes: int, seed: int, device: str) -> "nn.Module":
     import torch
 
     from ttc.errors import TTCError
@@ -101,10 +101,10 @@ def _train(network: "nn.Module", images: "Images", recipe: "Recipe", checkpoint:
     except OSError as error:
         raise unwritable(checkpoint.parent, error) from error
     console.print("setting the statistics of BatchNorm over all training images")
-    training.settle_statistics(network, pixels)
+    training.update_bn_statistics(network, pixels)
 
 
-def _describe(
+def _write_results(
     network: "nn.Module",
     name: str,
     test: "Images",
@@ -119,12 +119,12 @@ def _describe(
 
     import torch
 
-    from ttc.models.card import Card, accuracy, save_weights, write_card
+    from ttc.models.card import ModelCard, accuracy, save_weights, write_card
 
     network.eval()
     console.print("measuring the accuracy on the clean test images")
     clean = accuracy(network, _batches(test, device))
-    rows = _under_corruption(network, corrupted, device, console) if corrupted is not None else {}
+    rows = _corruption_accuracies(network, corrupted, device, console) if corrupted is not None else {}
     weights = folder / f"{name}.safetensors"
     facts = {
         "model": name,
@@ -132,7 +132,7 @@ def _describe(
         "dataset": test.name,
         "clean_accuracy": f"{clean:.4f}",
     }
-    card = Card(
+    card = ModelCard(
         model=name,
         dataset=test.name.removesuffix(" test"),
         num_classes=test.num_classes,
@@ -155,20 +155,20 @@ def _describe(
     console.print(f"use it: --model {name} --checkpoint {weights}")
 
 
-def _under_corruption(
+def _corruption_accuracies(
     network: "nn.Module", images: "Images", device: str, console: "Console"
 ) -> dict[str, dict[str, float]]:
     from rich.progress import track
 
     from ttc.corruptions import CORRUPTIONS
-    from ttc.data import corrupted
+    from ttc.data import corrupt_images
     from ttc.methods import adapt
     from ttc.models.card import accuracy
 
     answers: dict[str, Callable[[Tensor], Tensor]] = {"source": network, "norm": adapt(network, "norm")}
     rows = {}
     for corruption in track(CORRUPTIONS, "measuring SOURCE and NORM", console=console, transient=True):
-        batches = list(_batches(corrupted(images, corruption, SEVERITY), device))
+        batches = list(_batches(corrupt_images(images, corruption, SEVERITY), device))
         rows[corruption] = {method: accuracy(answer, batches) for method, answer in answers.items()}
         console.print(f"{corruption}: SOURCE {rows[corruption]['source']:.1%}, NORM {rows[corruption]['norm']:.1%}")
     return rows
@@ -186,10 +186,12 @@ def _batches(images: "Images", device: str) -> "Iterator[tuple[Tensor, Tensor]]"
 
 def _statistics(network: "nn.Module") -> str:
     """The name of the statistics in the network's first layer."""
-    from ttc.models import STATISTICS
+    from ttc.models import INPUT_STATISTICS
 
     mean = getattr(getattr(network, "standardize", None), "mean", None)
     if mean is None:
         return "none"
     held = [round(value, 4) for value in mean.flatten().tolist()]
-    return next((name for name, both in STATISTICS.items() if both and [round(v, 4) for v in both[0]] == held), "own")
+    return next(
+        (name for name, both in INPUT_STATISTICS.items() if both and [round(v, 4) for v in both[0]] == held), "own"
+    )

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttc.corruptions import blur, colour, digital, noise, spatter, weather
-from ttc.corruptions.frost_textures import fitted_textures
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.frost_textures import fit_textures
+from ttc.corruptions.random_streams import RandomStreams
 from ttc.corruptions.severity_tables import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
@@ -25,7 +25,7 @@ from ttc.corruptions.severity_tables import (
 )
 from ttc.errors import TTCError
 
-Images = TypeVar("Images", NDArray[np.uint8], Tensor)
+ImageBatch = TypeVar("ImageBatch", NDArray[np.uint8], Tensor)
 SMALLEST_SIDE = 16
 _CHUNK_ELEMENTS = 1 << 19  # what is worked on at a time: about the second-level cache in single precision
 
@@ -53,7 +53,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 
 
 def corrupt(
-    images: Images,
+    images: ImageBatch,
     corruption: str,
     severity: int = 5,
     *,
@@ -61,7 +61,7 @@ def corrupt(
     seed: int = 0,
     indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     frost_dir: str | os.PathLike[str] | None = None,
-) -> Images:
+) -> ImageBatch:
     """The images under a common corruption: uint8 (N, H, W, 3) in, the same type, shape and device out.
 
     ``severity`` is 1 … 5; 0 returns a copy. ``table`` names the parameters ("cifar" for 32 pixels, "imagenet" for 224)
@@ -79,7 +79,7 @@ def corrupt(
     >>> bool((noisy[2:] == corrupt(grey[2:], "gaussian_noise", severity=5, seed=1, indices=[2, 3])).all())
     True
     """
-    check_choice(corruption, severity, table)
+    validate_choice(corruption, severity, table)
     if not 0 <= seed < 1 << 64:
         raise TTCError(f"the seed must be between 0 and 2**64 - 1; got {seed}")
     name, scale = _table_and_scale(images, table)
@@ -93,7 +93,7 @@ def corrupt(
     extra: dict[str, Any] = {}
     if corruption == "frost":
         folder = None if frost_dir is None else Path(frost_dir)
-        extra["textures"] = fitted_textures(folder, parameters[-1] * scale, source.shape[1], source.shape[2])
+        extra["textures"] = fit_textures(folder, parameters[-1] * scale, source.shape[1], source.shape[2])
     is_array = isinstance(source, np.ndarray)
     device = torch.device("cpu") if is_array else source.device
     result = torch.empty(source.shape, dtype=torch.uint8, device=device)
@@ -101,11 +101,11 @@ def corrupt(
     for start in range(0, len(source), step):
         piece = source[start : start + step]
         batch = torch.from_numpy(np.array(piece)) if is_array else piece  # a copy: arrays may be read-only or reversed
-        streams = Streams(seed, f"{corruption}/{severity}", rows[start : start + step], device)
+        streams = RandomStreams(seed, f"{corruption}/{severity}", rows[start : start + step], device)
         x = batch.permute(0, 3, 1, 2).contiguous()
         changed = _FUNCTIONS[corruption](x, streams, scale, *parameters, **extra)
         result[start : start + step] = changed.permute(0, 2, 3, 1)
-    return cast(Images, result.numpy() if is_array else result)
+    return cast(ImageBatch, result.numpy() if is_array else result)
 
 
 def _table_and_scale(images: object, table: TableName | None) -> tuple[TableName, float]:
@@ -127,7 +127,7 @@ def _table_and_scale(images: object, table: TableName | None) -> tuple[TableName
     return name, length_scale(name, height, width)
 
 
-def check_choice(corruption: str, severity: int, table: str | None) -> None:
+def validate_choice(corruption: str, severity: int, table: str | None) -> None:
     """Raise a sentence where a corruption, severity or table does not exist."""
     known = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
     if corruption not in known:

@@ -8,26 +8,26 @@ from torch import Tensor
 
 from ttc.corruptions.filters import (
     clipped_zoom,
-    correlated,
-    gaussian_filtered,
+    correlate,
+    gaussian_filter,
     gaussian_weights,
-    streaked,
-    truncated,
+    motion_filter,
+    to_uint8,
 )
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.random_streams import RandomStreams
 
 
-def gaussian_blur(x: Tensor, streams: Streams, scale: float, sigma: float) -> Tensor:
+def gaussian_blur(x: Tensor, streams: RandomStreams, scale: float, sigma: float) -> Tensor:
     """The Gaussian of width σ, edges replicated."""
-    return truncated(gaussian_filtered(x.double().div_(255), sigma * scale))
+    return to_uint8(gaussian_filter(x.double().div_(255), sigma * scale))
 
 
-def defocus_blur(x: Tensor, streams: Streams, scale: float, radius: float, softness: float) -> Tensor:
+def defocus_blur(x: Tensor, streams: RandomStreams, scale: float, radius: float, softness: float) -> Tensor:
     """A correlation with the disk of the lens, its edge softened."""
     kernel = disk_kernel(radius * scale, softness * scale).to(x.device)
-    blurred = correlated(x.double().div_(255), kernel)
+    blurred = correlate(x.double().div_(255), kernel)
     # 2⁻³⁰ of a grey level decides the last bits of the transform upwards where the true value is a whole number
-    return truncated(blurred.add_(2.0**-30 / 255))
+    return to_uint8(blurred.add_(2.0**-30 / 255))
 
 
 def disk_kernel(radius: float, softness: float) -> Tensor:
@@ -52,13 +52,13 @@ def disk_kernel(radius: float, softness: float) -> Tensor:
     return kernel[margin : len(kernel) - margin, margin : len(kernel) - margin]
 
 
-def motion_blur(x: Tensor, streams: Streams, scale: float, radius: float, sigma: float) -> Tensor:
+def motion_blur(x: Tensor, streams: RandomStreams, scale: float, radius: float, sigma: float) -> Tensor:
     """A one-sided streak at an angle uniform in ±45°."""
     angles = streams.uniform(1)[:, 0].mul_(90).sub_(45)
-    return streaked(x, radius * scale, sigma * scale, angles)
+    return motion_filter(x, radius * scale, sigma * scale, angles)
 
 
-def zoom_blur(x: Tensor, streams: Streams, scale: float, step: float, count: float) -> Tensor:
+def zoom_blur(x: Tensor, streams: RandomStreams, scale: float, step: float, count: float) -> Tensor:
     """The mean of the picture and its enlargements by 1, 1 + step, …; the picture itself enters twice."""
     unit = x.permute(2, 3, 0, 1).contiguous().float().div_(255).flatten(2)  # (H, W, N·3): moves as whole vectors
     total = 2 * unit
@@ -66,23 +66,23 @@ def zoom_blur(x: Tensor, streams: Streams, scale: float, step: float, count: flo
     exact_step = (1 + step) - 1  # what NumPy's arange adds: decides where a crop is rounded up
     for i in range(1, int(count)):
         total += clipped_zoom(unit, 1 + i * exact_step, spare)
-    blurred = truncated(total.div_(int(count) + 1))  # (H, W, N·3)
+    blurred = to_uint8(total.div_(int(count) + 1))  # (H, W, N·3)
     return blurred.view(*x.shape[2:], *x.shape[:2]).permute(2, 3, 0, 1)
 
 
-def glass_blur(x: Tensor, streams: Streams, scale: float, sigma: float, reach: float, rounds: float) -> Tensor:
+def glass_blur(x: Tensor, streams: RandomStreams, scale: float, sigma: float, reach: float, rounds: float) -> Tensor:
     """A blur, then pixels replaced by random near ones, then the blur again."""
     sigma, reach = sigma * scale, max(1, round(reach * scale))
     height, width = x.shape[2:]
-    blurred = truncated(gaussian_filtered(x.double().div_(255), sigma)) if len(gaussian_weights(sigma)) > 1 else x
+    blurred = to_uint8(gaussian_filter(x.double().div_(255), sigma)) if len(gaussian_weights(sigma)) > 1 else x
     origin = torch.arange(height * width, device=x.device).expand(len(x), -1)
     for _ in range(int(rounds)):
         origin = origin.gather(1, shuffled_origin(streams, height, width, reach))
     pixels = blurred.flatten(2).gather(2, origin[:, None].expand(-1, 3, -1)).view_as(x)
-    return truncated(gaussian_filtered(pixels.double().div_(255), sigma))
+    return to_uint8(gaussian_filter(pixels.double().div_(255), sigma))
 
 
-def shuffled_origin(streams: Streams, height: int, width: int, reach: int) -> Tensor:
+def shuffled_origin(streams: RandomStreams, height: int, width: int, reach: int) -> Tensor:
     """For each pixel the flat index of the pixel it shows after one round of copying: (N, H·W).
 
     The round visits rows H − Δ … Δ + 1 and columns W − Δ … Δ + 1 downwards and sets pixel ← pixel + (dy, dx), both

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttc.corruptions.apply import corrupt
-from ttc.corruptions.manifest import Manifest, Settings, check_apart, frost_record, opened_manifest
-from ttc.corruptions.pool import Progress, explained_disk_errors, finished
+from ttc.corruptions.manifest import CorruptionSettings, Manifest, check_separate, frost_record, open_manifest
+from ttc.corruptions.pool import ImageProgress, explain_disk_errors, map_unordered
 from ttc.corruptions.severity_tables import TableName
 from ttc.errors import TTCError
 from ttc.files import atomic, checksum
@@ -45,7 +45,7 @@ def find_cifar_file(source: Path) -> Path | None:
     return next((source / name for name in TEST_FILES if (source / name).is_file()), None)
 
 
-def opened_cifar_file(source: Path) -> CifarFile:
+def open_cifar_file(source: Path) -> CifarFile:
     """The records of the CIFAR test file that ``source`` is or holds."""
     path = find_cifar_file(source)
     if path is None:
@@ -69,26 +69,26 @@ def generate_cifar_c(
     table: TableName | None = None,
     frost_dir: Path | None = None,
     workers: int = 1,
-    progress: Progress = lambda made, found, total: None,
+    progress: ImageProgress = lambda made, found, total: None,
 ) -> Manifest:
     """Write ``<corruption>.npy`` (S·N, 32, 32, 3), severities one after the other, and ``labels.npy`` (S·N,).
 
     A file gets its name when it is whole; until then it is ``.<corruption>.npy.part`` with the list of its finished
     rows beside it, from which the next run goes on.
     """
-    check_apart(source, destination)
-    cifar = opened_cifar_file(source)
-    settings = Settings(
+    check_separate(source, destination)
+    cifar = open_cifar_file(source)
+    settings = CorruptionSettings(
         "cifar-c", seed, table or "cifar", list(severities), frost_record(frost_dir), checksum(cifar.path)
     )
-    with explained_disk_errors(destination):
-        manifest = opened_manifest(destination, settings)
+    with explain_disk_errors(destination):
+        manifest = open_manifest(destination, settings)
     rows = len(cifar.records) * len(severities)
 
     def done(made: int, found: int) -> None:
         progress(made, found, rows * len(corruptions))
 
-    with explained_disk_errors(destination):
+    with explain_disk_errors(destination):
         if not (destination / "labels.npy").exists():
             with atomic(destination / "labels.npy") as part:
                 np.save(part, np.tile(cifar.labels(), len(severities)))
@@ -133,7 +133,7 @@ def _write_rows(
         array = np.lib.format.open_memmap(part, "r+")
     done(0, sum(min(_CHUNK, images - start % images) for start in kept))
     with journal.open("a") as notes:
-        for start, piece in finished(change, (start for start in starts if start not in kept), workers):
+        for start, piece in map_unordered(change, (start for start in starts if start not in kept), workers):
             array[start : start + len(piece)] = piece
             array.flush()
             notes.write(f"{start}\n")

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from ttc.corruptions.filters import noise_left, truncated
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.filters import filtered_noise_std, to_uint8
+from ttc.corruptions.random_streams import RandomStreams
 
 
 def elastic_transform(
-    x: Tensor, streams: Streams, scale: float, displacement: float, sigma: float, jitter: float
+    x: Tensor, streams: RandomStreams, scale: float, displacement: float, sigma: float, jitter: float
 ) -> Tensor:
     """A random affine map, then a smooth random displacement of every pixel."""
     unit = x.float().div_(255)
@@ -27,10 +27,10 @@ def elastic_transform(
     if displacement > 0:
         rows, columns = (_smoothing_matrix(side, sigma * scale).to(x.device) for side in (height, width))
         field = streams.uniform(2, height, width).mul_(2).sub_(1)
-        displacement *= scale * noise_left(sigma, 3.0) / noise_left(sigma * scale, 3.0)
+        displacement *= scale * filtered_noise_std(sigma, 3.0) / filtered_noise_std(sigma * scale, 3.0)
         field = (rows @ field @ columns.T).mul_(displacement)
         unit = _sampled(unit, place + field.permute(0, 2, 3, 1), centred_mirror=False)
-    return truncated(unit)
+    return to_uint8(unit)
 
 
 def _pixel_places(height: int, width: int, device: torch.device) -> Tensor:
@@ -43,7 +43,7 @@ def _pixel_places(height: int, width: int, device: torch.device) -> Tensor:
     return torch.stack([column, row], dim=-1)
 
 
-def _inverse_affine(streams: Streams, height: int, width: int, jitter: float) -> Tensor:
+def _inverse_affine(streams: RandomStreams, height: int, width: int, jitter: float) -> Tensor:
     """The map from moved to old places when three points of a centred square move by ±jitter: (N, 2, 3)."""
     centre_column, centre_row, arm = width // 2, height // 2, min(height, width) // 3
     corners = ((arm, arm), (arm, -arm), (-arm, -arm))
@@ -73,7 +73,7 @@ def _sampled(unit: Tensor, place: Tensor, centred_mirror: bool) -> Tensor:
     return F.grid_sample(unit, grid.float(), padding_mode="reflection", align_corners=centred_mirror)
 
 
-def pixelate(x: Tensor, streams: Streams, scale: float, share: float) -> Tensor:
+def pixelate(x: Tensor, streams: RandomStreams, scale: float, share: float) -> Tensor:
     """The picture shrunk to ``share`` of its side and enlarged again, both with a box filter."""
     height, width = x.shape[2:]
     small = (math.floor(width * share), math.floor(height * share))
@@ -82,7 +82,7 @@ def pixelate(x: Tensor, streams: Streams, scale: float, share: float) -> Tensor:
     )
 
 
-def jpeg_compression(x: Tensor, streams: Streams, scale: float, quality: float) -> Tensor:
+def jpeg_compression(x: Tensor, streams: RandomStreams, scale: float, quality: float) -> Tensor:
     """The picture through JPEG, 4:2:0; the last level depends on the build of libjpeg."""
 
     def through_jpeg(image: Image.Image) -> Image.Image:

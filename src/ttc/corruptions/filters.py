@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def truncated(unit: Tensor) -> Tensor:
+def to_uint8(unit: Tensor) -> Tensor:
     """Values clipped to [0, 1], times 255, cut to uint8: 254.999 becomes 254, as in the published data.
 
-    >>> truncated(torch.tensor([-1.0, 0.5, 254.999 / 255, 2.0], dtype=torch.float64)).tolist()
+    >>> to_uint8(torch.tensor([-1.0, 0.5, 254.999 / 255, 2.0], dtype=torch.float64)).tolist()
     [0, 127, 254, 255]
     """
     return unit.clamp(0, 1).mul_(255).to(torch.uint8)
@@ -30,19 +30,19 @@ def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
     return weights
 
 
-def noise_left(sigma: float, truncate: float = 4.0) -> float:
+def filtered_noise_std(sigma: float, truncate: float = 4.0) -> float:
     """The deviation that white noise of deviation 1 keeps under the Gaussian over both axes: Σ wᵢ², about 1/(2√π·σ).
 
     A wider filter leaves less: where a smoothed noise field scales with the image, its amplitude is made up by this.
 
-    >>> noise_left(0.05), round(noise_left(5.0), 3)
+    >>> filtered_noise_std(0.05), round(filtered_noise_std(5.0), 3)
     (1.0, 0.056)
     """
     centre, *half = gaussian_weights(sigma, truncate)
     return centre**2 + 2 * math.fsum(weight**2 for weight in half)
 
 
-def gaussian_filtered(x: Tensor, sigma: float) -> Tensor:
+def gaussian_filter(x: Tensor, sigma: float) -> Tensor:
     """The separable Gaussian over the last two axes, edges replicated: float64 in and out.
 
     The far taps are added first, pair by pair: the order of SciPy, so that truncation meets the same last bits.
@@ -62,12 +62,12 @@ def gaussian_filtered(x: Tensor, sigma: float) -> Tensor:
     return x
 
 
-def box_filtered(x: Tensor) -> Tensor:
+def box_filter(x: Tensor) -> Tensor:
     """The 3 × 3 mean, borders mirrored without repeating the edge pixel."""
     return F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), 3, stride=1)
 
 
-def correlated(x: Tensor, kernel: Tensor) -> Tensor:
+def correlate(x: Tensor, kernel: Tensor) -> Tensor:
     """Each channel correlated with an odd kernel, borders mirrored without repeating the edge pixel.
 
     Computed in float64 through Fourier space: the cost does not grow with the kernel.
@@ -94,7 +94,7 @@ def _smooth_length(length: int) -> int:
         length += 2
 
 
-def streaked(x: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
+def motion_filter(x: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
     """One-sided motion blur of uint8 images along each one's own angle (degrees), rounded to uint8.
 
     out(x, y) = Σᵢ kᵢ·in(x + ⌈i·cos − ½⌉, y + ⌈i·sin − ½⌉) with kᵢ ∝ exp(−i²/2σ²), i = 0 … 2⌈radius⌉, edges replicated.

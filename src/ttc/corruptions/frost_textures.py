@@ -19,7 +19,7 @@ from ttc.errors import TTCError
 FILES = ("frost1.png", "frost2.png", "frost3.png", "frost4.jpg", "frost5.jpg")
 
 
-class Look(NamedTuple):
+class TextureTarget(NamedTuple):
     """What a procedural texture shares with the original of its size, measured on that picture."""
 
     height: int
@@ -31,18 +31,18 @@ class Look(NamedTuple):
     clouds: float  # share of the deviation in long waves; chosen so that pixels five apart differ as in the original
 
 
-LOOKS = (
-    Look(600, 900, (78, 149, 166), (27, 16, 15), (102, 128, 163), -1.3, 0.78),
-    Look(315, 560, (201, 205, 214), (21, 22, 23), (165, 208, 235), -1.7, 0.57),
-    Look(350, 527, (138, 153, 165), (28, 28, 30), (102, 150, 196), -1.3, 0.58),
-    Look(495, 660, (112, 123, 135), (44, 43, 42), (58, 117, 202), -1.9, 0.5),
+TEXTURE_TARGETS = (
+    TextureTarget(600, 900, (78, 149, 166), (27, 16, 15), (102, 128, 163), -1.3, 0.78),
+    TextureTarget(315, 560, (201, 205, 214), (21, 22, 23), (165, 208, 235), -1.7, 0.57),
+    TextureTarget(350, 527, (138, 153, 165), (28, 28, 30), (102, 150, 196), -1.3, 0.58),
+    TextureTarget(495, 660, (112, 123, 135), (44, 43, 42), (58, 117, 202), -1.9, 0.5),
 )
 _MAKING = Lock()
 _DRAWN = (0, 1, 1, 2, 3)  # the second and third originals are the same picture: it is chosen twice as often
 
 
 @lru_cache(maxsize=8)
-def fitted_textures(frost_dir: Path | None, size: float, height: int, width: int) -> tuple[Tensor, ...]:
+def fit_textures(frost_dir: Path | None, size: float, height: int, width: int) -> tuple[Tensor, ...]:
     """The five textures a crop is drawn from, scaled by ``size`` and larger than the image: uint8 (3, h, w) each."""
     if frost_dir is None:
         textures = [procedural_textures()[i] for i in _DRAWN]
@@ -75,31 +75,31 @@ def _fitted(texture: Tensor, size: float, height: int, width: int) -> Tensor:
 
 
 def procedural_textures() -> tuple[NDArray[np.uint8], ...]:
-    """The four procedural textures, uint8 (h, w, 3): crystals on a cloudy ground, with the statistics of ``LOOKS``."""
+    """The four procedural textures, uint8 (h, w, 3): crystals on a cloudy ground, with the statistics of ``TEXTURE_TARGETS``."""
     with _MAKING:  # threads that need them at once wait for the one that makes them
         return _made_textures()
 
 
 @lru_cache(maxsize=1)
 def _made_textures() -> tuple[NDArray[np.uint8], ...]:
-    return tuple(_texture(look, np.random.default_rng(seed)) for seed, look in enumerate(LOOKS))
+    return tuple(_texture(target, np.random.default_rng(seed)) for seed, target in enumerate(TEXTURE_TARGETS))
 
 
-def _texture(look: Look, rng: np.random.Generator) -> NDArray[np.uint8]:
-    shape = (look.height, look.width)
-    ground = _coloured(rng.standard_normal(shape), look.slope / 2)
-    crystals = _bent(_crystals(look, rng), rng)
+def _texture(target: TextureTarget, rng: np.random.Generator) -> NDArray[np.uint8]:
+    shape = (target.height, target.width)
+    ground = _coloured(rng.standard_normal(shape), target.slope / 2)
+    crystals = _bent(_crystals(target, rng), rng)
     field = _standardised(0.55 * ground + 0.45 * _standardised(crystals))
     clouds = _clouds(rng.standard_normal(shape))
     grain = rng.standard_normal((*shape, 3))
 
     def mixed() -> NDArray[np.float64]:
-        return _with_percentiles(math.sqrt(1 - look.clouds**2) * field + look.clouds * clouds, look)
+        return _with_percentiles(math.sqrt(1 - target.clouds**2) * field + target.clouds * clouds, target)
 
     for _ in range(3):  # bending the distribution changes the slope a little: they settle together
-        field = _coloured(field, (look.slope - spectral_slope(mixed())) / 2)
+        field = _coloured(field, (target.slope - spectral_slope(mixed())) / 2)
     values = (0.96 * mixed()[:, :, None] + 0.04 * grain) / math.hypot(0.96, 0.04)
-    return (np.array(look.mean) + np.array(look.deviation) * values).clip(0, 255).astype(np.uint8)
+    return (np.array(target.mean) + np.array(target.deviation) * values).clip(0, 255).astype(np.uint8)
 
 
 def _standardised(field: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -139,31 +139,31 @@ def spectral_slope(field: NDArray[np.float64]) -> float:
     return float(np.polyfit(centres, means, 1)[0])
 
 
-def _with_percentiles(field: NDArray[np.float64], look: Look) -> NDArray[np.float64]:
+def _with_percentiles(field: NDArray[np.float64], target: TextureTarget) -> NDArray[np.float64]:
     """The field bent monotonically until its percentiles 5, 50, 95 lie like those of the luminance; standardised."""
     low, middle, high = np.percentile(field, (5, 50, 95))
-    below, above = look.luminance[1] - look.luminance[0], look.luminance[2] - look.luminance[1]
+    below, above = target.luminance[1] - target.luminance[0], target.luminance[2] - target.luminance[1]
     centred = field - middle
     bent = np.where(centred < 0, centred * below / (middle - low), centred * above / (high - middle))
     return _standardised(bent)
 
 
-def _crystals(look: Look, rng: np.random.Generator) -> NDArray[np.float64]:
+def _crystals(target: TextureTarget, rng: np.random.Generator) -> NDArray[np.float64]:
     """Needles with side branches at ±60° around random seeds, drawn anti-aliased: (h, w), higher where they overlap."""
     fine = 2  # drawn larger and shrunk
-    canvas = np.zeros((look.height, look.width))
+    canvas = np.zeros((target.height, target.width))
     layers = 6
     for _ in range(layers):
-        sheet = Image.new("L", (look.width * fine, look.height * fine))
+        sheet = Image.new("L", (target.width * fine, target.height * fine))
         pen = ImageDraw.Draw(sheet)
-        for _ in range(max(1, round(look.height * look.width / 2000 / layers))):
-            start = rng.random(2) * (look.width, look.height)
+        for _ in range(max(1, round(target.height * target.width / 2000 / layers))):
+            start = rng.random(2) * (target.width, target.height)
             turn = rng.random() * 2 * math.pi
             for arm in range(int(rng.integers(4, 9))):
                 length = 10 * 12 ** rng.random()
                 angle = turn + arm * math.pi / 3 + rng.normal(0, 0.12)
                 _needle(pen, rng, (float(start[0]), float(start[1])), angle, length, 1 + 2 * rng.random(), 2, fine)
-        small = sheet.resize((look.width, look.height), Image.Resampling.BOX)
+        small = sheet.resize((target.width, target.height), Image.Resampling.BOX)
         canvas += np.asarray(small, dtype=np.float64)
     return canvas
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ttc.corruptions.apply import SMALLEST_SIDE, corrupt
-from ttc.corruptions.manifest import Manifest, Settings, check_apart, frost_record, opened_manifest
-from ttc.corruptions.pool import Progress, explained_disk_errors, finished
+from ttc.corruptions.manifest import CorruptionSettings, Manifest, check_separate, frost_record, open_manifest
+from ttc.corruptions.pool import ImageProgress, explain_disk_errors, map_unordered
 from ttc.corruptions.severity_tables import TableName
 from ttc.errors import TTCError
 from ttc.files import atomic, checksum
@@ -25,7 +25,7 @@ _CHUNK = 8
 
 
 @dataclass(frozen=True)
-class Picture:
+class SourceImage:
     """An image of the source: its path there and in every severity's folder."""
 
     source: PurePosixPath
@@ -37,14 +37,14 @@ class Picture:
         return int.from_bytes(hashlib.sha256(str(self.source).encode()).digest()[:8], "little")
 
 
-class Outcome(NamedTuple):
+class FileOutcome(NamedTuple):
     """What was met while reading some pictures: those that could not be read, and kinds that were converted."""
 
     unreadable: dict[str, str]
     converted: Counter[str]
 
 
-def listed_pictures(source: Path) -> list[Picture]:
+def list_images(source: Path) -> list[SourceImage]:
     """The images below a folder, sorted; names that are not JPEG become ``<stem>.JPEG``."""
     if not source.is_dir():
         raise TTCError(f"{source} is not a folder; name the folder that holds the images")
@@ -58,10 +58,10 @@ def listed_pictures(source: Path) -> list[Picture]:
         if target in targets:
             raise TTCError(f"{targets[target]} and {name} in {source} would both become {target}; rename one of them")
         targets[target] = name
-    return [Picture(name, target) for target, name in targets.items()]
+    return [SourceImage(name, target) for target, name in targets.items()]
 
 
-def read_picture(path: Path, size: int) -> tuple[NDArray[np.uint8], str]:
+def read_image(path: Path, size: int) -> tuple[NDArray[np.uint8], str]:
     """The image as uint8 (H, W, 3), and the kind it was converted from: "grey", "RGBA", "16-bit" … or nothing.
 
     Its shorter side is resized to 8/7 of ``size`` and the centre is cut out; size 0 keeps it whole.
@@ -102,7 +102,7 @@ def generate_imagenet_c(
     frost_dir: Path | None = None,
     size: int = 224,
     workers: int = 1,
-    progress: Progress = lambda made, found, total: None,
+    progress: ImageProgress = lambda made, found, total: None,
     converted: Callable[[Counter[str]], None] = lambda kinds: None,
 ) -> Manifest:
     """Write every image under every corruption and severity; files that are there are kept.
@@ -111,15 +111,15 @@ def generate_imagenet_c(
     SHA-256 of the lines that ``sha256sum`` prints for its files, sorted by path. ``progress`` is called from any
     thread; ``converted`` at the end with how many grey, RGBA … images were read as RGB.
     """
-    check_apart(source, destination)
-    pictures = listed_pictures(source)
+    check_separate(source, destination)
+    pictures = list_images(source)
     reading = f"resized and cropped to {size}" if size else "whole images"
-    settings = Settings("imagenet-c", seed, table or "nearest", [], frost_record(frost_dir), reading)
-    with explained_disk_errors(destination):
-        manifest = opened_manifest(destination, settings)
+    settings = CorruptionSettings("imagenet-c", seed, table or "nearest", [], frost_record(frost_dir), reading)
+    with explain_disk_errors(destination):
+        manifest = open_manifest(destination, settings)
     combinations = [(name, severity) for name in corruptions for severity in severities]
 
-    def change(some: Sequence[Picture], stop: Event) -> Outcome:
+    def change(some: Sequence[SourceImage], stop: Event) -> FileOutcome:
         missing = {
             picture: [
                 (name, severity)
@@ -140,13 +140,13 @@ def generate_imagenet_c(
                 for picture, pixels in zip(group, result, strict=True):
                     _write_jpeg(pixels, destination / name / str(severity) / picture.target)
             progress(len(wanted), len(some) - len(wanted), len(pictures) * len(combinations))
-        return Outcome(unreadable, kinds)
+        return FileOutcome(unreadable, kinds)
 
     manifest.unreadable = {}
     kinds: Counter[str] = Counter()
     chunks = [pictures[start : start + _CHUNK] for start in range(0, len(pictures), _CHUNK)]
-    with explained_disk_errors(destination):
-        for outcome in finished(change, chunks, workers):
+    with explain_disk_errors(destination):
+        for outcome in map_unordered(change, chunks, workers):
             manifest.unreadable |= outcome.unreadable
             kinds += outcome.converted
         for name, severity in combinations:
@@ -158,21 +158,23 @@ def generate_imagenet_c(
 
 
 def _read(
-    source: Path, pictures: Sequence[Picture], size: int
-) -> tuple[dict[Picture, NDArray[np.uint8]], dict[str, str], Counter[str]]:
-    images: dict[Picture, NDArray[np.uint8]] = {}
+    source: Path, pictures: Sequence[SourceImage], size: int
+) -> tuple[dict[SourceImage, NDArray[np.uint8]], dict[str, str], Counter[str]]:
+    images: dict[SourceImage, NDArray[np.uint8]] = {}
     unreadable: dict[str, str] = {}
     kinds: Counter[str] = Counter()
     for picture in pictures:
         try:
-            images[picture], kind = read_picture(source / picture.source, size)
+            images[picture], kind = read_image(source / picture.source, size)
             kinds += Counter([kind] if kind else [])
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # what Pillow raises
             unreadable[str(picture.source)] = str(error)
     return images, unreadable, kinds
 
 
-def _same_shape(pictures: Sequence[Picture], images: dict[Picture, NDArray[np.uint8]]) -> Iterator[list[Picture]]:
+def _same_shape(
+    pictures: Sequence[SourceImage], images: dict[SourceImage, NDArray[np.uint8]]
+) -> Iterator[list[SourceImage]]:
     """The pictures in groups of one shape, which can be stacked."""
     for shape in {images[picture].shape for picture in pictures}:
         yield [picture for picture in pictures if images[picture].shape == shape]

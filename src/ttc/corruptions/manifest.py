@@ -18,7 +18,7 @@ NAME = "corruptions.json"
 
 
 @dataclass(frozen=True)
-class Settings:
+class CorruptionSettings:
     """Everything that decides the bytes; a folder is only ever filled with one of these."""
 
     layout: str
@@ -34,7 +34,7 @@ class Settings:
 class Manifest:
     """The settings of a folder and what is finished in it: a checksum for each whole piece."""
 
-    settings: Settings
+    settings: CorruptionSettings
     checksums: dict[str, str] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ class Manifest:
             part.write_text(json.dumps({**asdict(self), "libraries": libraries}, indent=1) + "\n")
 
 
-def opened_manifest(folder: Path, settings: Settings) -> Manifest:
+def open_manifest(folder: Path, settings: CorruptionSettings) -> Manifest:
     """The manifest of a folder: a new one where it is empty, the old one where it was begun with the same settings."""
     path = folder / NAME
     if not path.exists():
@@ -58,7 +58,7 @@ def opened_manifest(folder: Path, settings: Settings) -> Manifest:
         return manifest
     try:
         old: dict[str, Any] = json.loads(path.read_text())
-        begun = Settings(**old["settings"])
+        begun = CorruptionSettings(**old["settings"])
         manifest = Manifest(begun, dict(old["checksums"]), dict(old["unreadable"]))
     except (ValueError, KeyError, TypeError) as error:
         raise TTCError(f"{path} is not a manifest of `ttc corrupt`; choose another folder for the result") from error
@@ -90,7 +90,7 @@ def frost_record(frost_dir: Path | None) -> str:
     return " ".join(f"{name}:{checksum(frost_dir / name)[:16]}" for name in FILES)
 
 
-def check_apart(source: Path, destination: Path) -> None:
+def check_separate(source: Path, destination: Path) -> None:
     """Raise a sentence where the result would fall into the source."""
     if not source.exists():
         raise TTCError(f"{source} does not exist; name a folder of images or a CIFAR folder in binary layout")

@@ -7,28 +7,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.random_streams import RandomStreams
 
 
-def gaussian_noise(x: Tensor, streams: Streams, scale: float, deviation: float) -> Tensor:
+def gaussian_noise(x: Tensor, streams: RandomStreams, scale: float, deviation: float) -> Tensor:
     """x + N(0, σ²) for each element."""
     noise = streams.normal(*x.shape[1:]).mul_(255 * deviation)
     return noise.add_(x).clamp_(0, 255).to(torch.uint8)
 
 
-def speckle_noise(x: Tensor, streams: Streams, scale: float, deviation: float) -> Tensor:
+def speckle_noise(x: Tensor, streams: RandomStreams, scale: float, deviation: float) -> Tensor:
     """x + x·N(0, σ²) for each element: noise in proportion to the light."""
     noise = streams.normal(*x.shape[1:]).mul_(deviation).mul_(x)
     return noise.add_(x).clamp_(0, 255).to(torch.uint8)
 
 
-def impulse_noise(x: Tensor, streams: Streams, scale: float, amount: float) -> Tensor:
+def impulse_noise(x: Tensor, streams: RandomStreams, scale: float, amount: float) -> Tensor:
     """A share ``amount`` of the elements becomes black or white with equal chance, each channel by itself."""
     draw = streams.uniform(*x.shape[1:], dtype=torch.float32)
     return x.masked_fill(draw < amount, 255).masked_fill_(draw < amount / 2, 0)
 
 
-def shot_noise(x: Tensor, streams: Streams, scale: float, photons: float) -> Tensor:
+def shot_noise(x: Tensor, streams: RandomStreams, scale: float, photons: float) -> Tensor:
     """Poisson(c·x) / c for each element: the light counted in ``photons`` for white.
 
     There are only 256 brightnesses, so each gets an alias table (Walker 1977, Vose 1991): one uniform number chooses a

@@ -16,10 +16,10 @@ from ttc.errors import TTCError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Progress: TypeAlias = Callable[[int, int, int], None]  # is told (images just made, found from before, all images)
+ImageProgress: TypeAlias = Callable[[int, int, int], None]  # is told (images just made, found from before, all images)
 
 
-def finished(function: Callable[[Item, Event], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+def map_unordered(function: Callable[[Item, Event], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
     """The results of ``function`` in the order they are ready, from ``workers`` threads.
 
     NumPy, torch and Pillow release the interpreter while they work. Only a few items are held at a time, so memory does
@@ -58,7 +58,7 @@ _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EE
 
 
 @contextmanager
-def explained_disk_errors(destination: Path) -> Iterator[None]:
+def explain_disk_errors(destination: Path) -> Iterator[None]:
     """Turns a full disk or a forbidden folder into a sentence that says what to do."""
     try:
         yield
@@ -73,6 +73,6 @@ def explained_disk_errors(destination: Path) -> Iterator[None]:
         raise
 
 
-def all_cores() -> int:
+def available_cores() -> int:
     """The number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Streams:
+class RandomStreams:
     """Random numbers for a batch that depend only on (seed, purpose, index), never on the neighbours in the batch.
 
     The generator is Philox, whose numbers are a function of a key and a counter: the key is (seed, purpose), the
     counter starts at (0, 0, number of the draw, index). The numbers are always made by NumPy in main memory and then
     moved to ``device``, so a processor and a graphics card see the same ones.
 
-    >>> streams = Streams(0, "fog/5", [3, 4], torch.device("cpu"))
-    >>> alone = Streams(0, "fog/5", [4], torch.device("cpu"))
+    >>> streams = RandomStreams(0, "fog/5", [3, 4], torch.device("cpu"))
+    >>> alone = RandomStreams(0, "fog/5", [4], torch.device("cpu"))
     >>> bool((streams.uniform(2)[1] == alone.uniform(2)[0]).all())
     True
     """

@@ -29,7 +29,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
-class Table:
+class SeverityTable:
     """Published parameters: for each corruption one tuple a severity, lengths in pixels of an image of ``side``."""
 
     side: int
@@ -62,7 +62,7 @@ def _each(*values: float) -> tuple[Parameters, ...]:
     return tuple((value,) for value in values)
 
 
-_CIFAR = Table(
+_CIFAR = SeverityTable(
     side=32,
     parameters={
         "gaussian_noise": _each(0.04, 0.06, 0.08, 0.09, 0.10),  # deviation
@@ -103,7 +103,7 @@ _CIFAR = Table(
     },
 )
 
-_IMAGENET = Table(
+_IMAGENET = SeverityTable(
     side=224,
     parameters={
         "gaussian_noise": _each(0.08, 0.12, 0.18, 0.26, 0.38),
@@ -143,4 +143,4 @@ _IMAGENET = Table(
     },
 )
 
-TABLES: dict[TableName, Table] = {"cifar": _CIFAR, "imagenet": _IMAGENET}
+TABLES: dict[TableName, SeverityTable] = {"cifar": _CIFAR, "imagenet": _IMAGENET}

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ttc.corruptions.filters import clipped_zoom, streaked, truncated
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.filters import clipped_zoom, motion_filter, to_uint8
+from ttc.corruptions.random_streams import RandomStreams
 
 
 def snow(
     x: Tensor,
-    streams: Streams,
+    streams: RandomStreams,
     scale: float,
     mean: float,
     deviation: float,
@@ -24,17 +24,17 @@ def snow(
     """Blown flakes over a whitened picture, and the same flakes turned by 180°."""
     layer = streams.normal(*x.shape[2:]).mul_(deviation).add_(mean)
     layer = clipped_zoom(layer.permute(1, 2, 0).contiguous(), max(1.0, zoom * scale)).permute(2, 0, 1)
-    flakes = truncated(layer.masked_fill(layer < threshold, 0.0))
+    flakes = to_uint8(layer.masked_fill(layer < threshold, 0.0))
     angles = streams.uniform(1)[:, 0].mul_(90).sub_(135)
-    blown = streaked(flakes[:, None], radius * scale, sigma * scale, angles).float().div_(255)
+    blown = motion_filter(flakes[:, None], radius * scale, sigma * scale, angles).float().div_(255)
     unit = x.float().div_(255)
     grey = unit[:, 0:1] * 0.299 + unit[:, 1:2] * 0.587 + unit[:, 2:3] * 0.114
     white = torch.maximum(unit, grey.mul_(1.5).add_(0.5)).mul_(1 - keep)
-    return truncated(unit.mul_(keep).add_(white).add_(blown).add_(blown.flip(2, 3)))
+    return to_uint8(unit.mul_(keep).add_(white).add_(blown).add_(blown.flip(2, 3)))
 
 
 def frost(
-    x: Tensor, streams: Streams, scale: float, share: float, cover: float, size: float, textures: Sequence[Tensor]
+    x: Tensor, streams: RandomStreams, scale: float, share: float, cover: float, size: float, textures: Sequence[Tensor]
 ) -> Tensor:
     """A weighted sum with a random crop of a frost texture, one of ``textures`` (3, h, w) with equal chance."""
     height, width = x.shape[2:]
@@ -47,14 +47,14 @@ def frost(
     return (x.double() * share + crops.double() * cover).clamp_(0, 255).to(torch.uint8)
 
 
-def fog(x: Tensor, streams: Streams, scale: float, strength: float, decay: float) -> Tensor:
+def fog(x: Tensor, streams: RandomStreams, scale: float, strength: float, decay: float) -> Tensor:
     """A plasma fractal added to the picture, then its old maximum restore_state: black stays black."""
     height, width = x.shape[2:]
     size = 1 << (max(height, width) - 1).bit_length()
     haze = plasma(streams.uniform(size, size), decay)[:, None, :height, :width]
     unit = x.double().div_(255)
     brightest = unit.amax((1, 2, 3), keepdim=True)
-    return truncated((unit + haze.mul_(strength)).mul_(brightest / (brightest + strength)))
+    return to_uint8((unit + haze.mul_(strength)).mul_(brightest / (brightest + strength)))
 
 
 def plasma(draw: Tensor, decay: float) -> Tensor:

@@ -8,7 +8,7 @@ TORONTO = ("https://www.cs.toronto.edu/~kriz", "https://cave.cs.toronto.edu/kriz
 
 
 @dataclass(frozen=True)
-class Part:
+class DataFile:
     """A file below the data root; without a published checksum the first download's is recorded beside it."""
 
     path: str
@@ -26,14 +26,14 @@ class Source:
     size: int | None = None  # of the download, exactly
     checksum: str | None = None  # of the download
     into: str | None = None  # unpacked here; None: the file itself is the goal
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DataFile, ...] = ()
     folders: tuple[str, ...] = ()  # ImageNet-C: each must hold 50,000 pictures
     note: str = ""
 
 
 def _cifar_c(folder: str, dataset: str, record: int, size: int, md5: str, sums: dict[str, str]) -> Source:
     parts = (
-        Part(f"{folder}/{name}.npy", 50_000 if name == "labels" else 153_600_000, f"md5:{digest}")
+        DataFile(f"{folder}/{name}.npy", 50_000 if name == "labels" else 153_600_000, f"md5:{digest}")
         for name, digest in sums.items()
     )
     url = f"{ZENODO}/{record}/files/{folder}.tar?download=1"
@@ -53,7 +53,7 @@ def _torchvision(name: str, size: int, sha256: str) -> Source:
     path, digest = f"checkpoints/{file}", f"sha256:{sha256}"
     url = f"https://download.pytorch.org/models/{file}"
     note = f"for --model imagenet-{name}; ImageNet weights, version 1"
-    return Source(f"torchvision's {name}", path, (url,), size, digest, parts=(Part(path, size, digest),), note=note)
+    return Source(f"torchvision's {name}", path, (url,), size, digest, parts=(DataFile(path, size, digest),), note=note)
 
 
 _STANDARD = "1t98aEuzeTL8P7Kpd5DIrCoCL21BNZUhC"  # a Google Drive id
@@ -118,7 +118,7 @@ SOURCES: dict[str, Source] = {
         170_052_171,
         "md5:c32a1d4ab5d03f1284b67883e8d87530",
         ".",
-        tuple(Part(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}") for name, md5 in CIFAR10_MD5.items()),
+        tuple(DataFile(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}") for name, md5 in CIFAR10_MD5.items()),
         note="clean images; for training, and to corrupt on the fly",
     ),
     "cifar100": Source(
@@ -129,8 +129,8 @@ SOURCES: dict[str, Source] = {
         "md5:03b5dce01913d631647c71ecec9e9cb8",
         ".",
         (
-            Part("cifar-100-binary/train.bin", 153_700_000, "md5:6172c7755cfe09b2fe270c85cebc1b15"),
-            Part("cifar-100-binary/test.bin", 30_740_000, "md5:4499cfba6c016c1be1438163640a0898"),
+            DataFile("cifar-100-binary/train.bin", 153_700_000, "md5:6172c7755cfe09b2fe270c85cebc1b15"),
+            DataFile("cifar-100-binary/test.bin", 30_740_000, "md5:4499cfba6c016c1be1438163640a0898"),
         ),
         note="clean images; for training, and to corrupt on the fly",
     ),
@@ -170,7 +170,7 @@ SOURCES: dict[str, Source] = {
             f"https://drive.usercontent.google.com/download?id={_STANDARD}&export=download&confirm=t",
             f"https://drive.google.com/uc?export=download&confirm=t&id={_STANDARD}",
         ),
-        parts=(Part("checkpoints/robustbench-standard.pt", 140 * MB),),
+        parts=(DataFile("checkpoints/robustbench-standard.pt", 140 * MB),),
         note="for --model wrn-28-10; no checksum is published, so the first download's is recorded and checked later",
     ),
     "torchvision-resnet50": _torchvision(

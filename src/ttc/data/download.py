@@ -15,7 +15,7 @@ from ttc.data.location import unwritable
 from ttc.errors import TTCError
 from ttc.files import checksum as file_checksum
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
+ByteProgress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 PIECE = 1 << 18
 TIMEOUT = 30.0  # seconds without a byte
 GIVE_UP = 5  # attempts in a row that bring nothing new
@@ -30,7 +30,7 @@ def download(
     target: Path,
     checksum: str | None = None,
     size: int | None = None,
-    progress: Progress | None = None,
+    progress: ByteProgress | None = None,
     pause: float = 1.0,
 ) -> None:
     """Fetch ``target`` from the first of ``urls`` that gives it whole; an earlier partial download is continued.
@@ -66,7 +66,7 @@ def matches(path: Path, checksum: str) -> bool:
 
 
 def _from_one(
-    url: str, part: Path, checksum: str | None, size: int | None, progress: Progress | None, pause: float
+    url: str, part: Path, checksum: str | None, size: int | None, progress: ByteProgress | None, pause: float
 ) -> str | None:
     """Bring ``part`` to its full length from one address; None when it is whole, else the reason why not."""
     best, idle, reason = _size(part), 0, ""
@@ -93,7 +93,7 @@ def _from_one(
     return reason
 
 
-def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: Progress | None) -> bool:
+def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: ByteProgress | None) -> bool:
     """Append what is missing to ``part``; true where an earlier beginning was kept. A checksum lets us trust that."""
     offset = _size(part)
     known = _validator(part).read_text().splitlines() if _validator(part).exists() else []
@@ -142,7 +142,7 @@ def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: P
 
 
 def _copy(
-    response: http.client.HTTPResponse, file: BinaryIO, start: int, total: int | None, progress: Progress | None
+    response: http.client.HTTPResponse, file: BinaryIO, start: int, total: int | None, progress: ByteProgress | None
 ) -> int:
     done = start
     while piece := response.read(PIECE):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ttc.data.catalogue import GROUPS, SOURCES, Part, Source
+from ttc.data.catalogue import GROUPS, SOURCES, DataFile, Source
 from ttc.data.download import download, matches
 from ttc.data.folders import SUFFIXES
 from ttc.data.location import unwritable
@@ -15,18 +15,18 @@ from ttc.errors import TTCError
 from ttc.files import atomic
 from ttc.files import checksum as file_checksum
 
-Step = Callable[[str, int, int | None], None]  # what is being done, bytes so far, bytes in all where known
+FetchProgress = Callable[[str, int, int | None], None]  # what is being done, bytes so far, bytes in all where known
 PER_FOLDER = 50_000  # pictures of one ImageNet-C corruption and severity, and of the validation set
 
 
-class State(NamedTuple):
+class SourceStatus(NamedTuple):
     """How a source stands on this machine, and why."""
 
     status: Literal["present", "missing", "damaged"]
     detail: str
 
 
-def names_of(asked: str) -> tuple[str, ...]:
+def resolve_names(asked: str) -> tuple[str, ...]:
     """The catalogue's entries for a name, which may be a group such as ``imagenet-c``."""
     if asked in SOURCES or asked in GROUPS:
         return GROUPS.get(asked, (asked,))
@@ -35,20 +35,20 @@ def names_of(asked: str) -> tuple[str, ...]:
     raise TTCError(f"unknown data {asked!r}{hint}: choose one of {', '.join([*SOURCES, *GROUPS])}")
 
 
-def state(name: str, root: Path, thorough: bool = False, step: Step | None = None) -> State:
+def source_status(name: str, root: Path, thorough: bool = False, step: FetchProgress | None = None) -> SourceStatus:
     """Whether ``name`` is at ``root``: by size and presence, or ``thorough``, by checksum and count."""
     source = SOURCES[name]
     paths = [*(part.path for part in source.parts), *source.folders]
     absent = [path for path in paths if not (root / path).exists()]
     if len(absent) == len(paths):
-        return State("missing", paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more")
+        return SourceStatus("missing", paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more")
     if absent:
-        return State("damaged", f"{len(absent)} of {len(paths)} are missing, such as {absent[0]}")
+        return SourceStatus("damaged", f"{len(absent)} of {len(paths)} are missing, such as {absent[0]}")
     done, total = 0, sum(part.size for part in source.parts)
     for part in source.parts:
         problem = _problem(root / part.path, part, thorough)
         if problem:
-            return State("damaged", f"{part.path} {problem}")
+            return SourceStatus("damaged", f"{part.path} {problem}")
         done += part.size
         if step:
             step(f"check {part.path}", done, total)
@@ -56,17 +56,21 @@ def state(name: str, root: Path, thorough: bool = False, step: Step | None = Non
         if thorough:
             count = sum(path.suffix.lower() in SUFFIXES for path in (root / folder).rglob("*"))
             if count != PER_FOLDER:
-                return State("damaged", f"{folder} has {count} pictures instead of {PER_FOLDER}")
+                return SourceStatus("damaged", f"{folder} has {count} pictures instead of {PER_FOLDER}")
         if step:
             step(f"count {folder}", index + 1, len(source.folders))
     checked = "checked" if thorough else "there, not checked"
-    return State("present", checked if _has_checksums(root, source) else f"{checked}; no checksum to compare with")
+    return SourceStatus(
+        "present", checked if _has_checksums(root, source) else f"{checked}; no checksum to compare with"
+    )
 
 
-def fetch(name: str, root: Path, step: Step | None = None, keep_archive: bool = False, pause: float = 1.0) -> State:
+def fetch(
+    name: str, root: Path, step: FetchProgress | None = None, keep_archive: bool = False, pause: float = 1.0
+) -> SourceStatus:
     """Get ``name`` into ``root`` unless it is there and whole; the archive goes once its content is checked."""
     source = SOURCES[name]
-    before = state(name, root, thorough=True, step=step)
+    before = source_status(name, root, thorough=True, step=step)
     if before.status == "present":
         _record(root, source)
         return before
@@ -90,7 +94,7 @@ def fetch(name: str, root: Path, step: Step | None = None, keep_archive: bool = 
                 step(f"unpack {target.name}", unpacked, None)
 
         unpack(target, root / source.into, advance)
-    after = state(name, root, thorough=True, step=step)
+    after = source_status(name, root, thorough=True, step=step)
     if after.status != "present":
         raise TTCError(f"{source.title} was fetched but is not whole: {after.detail}; the archive is kept at {target}")
     if source.into is not None and not keep_archive:
@@ -98,7 +102,7 @@ def fetch(name: str, root: Path, step: Step | None = None, keep_archive: bool = 
     return after
 
 
-def _problem(path: Path, part: Part, thorough: bool) -> str | None:
+def _problem(path: Path, part: DataFile, thorough: bool) -> str | None:
     size = path.stat().st_size
     if size < part.size:
         return f"has {size} bytes instead of {part.size}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from ttc.data.images import Indices, Labels, Pixels, checked_indices
+from ttc.data.images import Indices, Labels, Pixels, validate_indices
 from ttc.data.location import absent, dataset_folder
 from ttc.errors import TTCError
 
@@ -41,7 +41,7 @@ class FolderImages:
         return len(self.files)
 
     def pixels(self, indices: Indices) -> Pixels:
-        paths = [self.files[i] for i in checked_indices(self.name, indices, len(self))]
+        paths = [self.files[i] for i in validate_indices(self.name, indices, len(self))]
         pictures = [picture(path, self.size) for path in paths]
         for path, decoded in zip(paths, pictures, strict=True):
             if decoded.shape != pictures[0].shape:

@@ -63,13 +63,13 @@ class ArrayImages:
                 f"{self.name}: {len(self.array)} pictures but labels of shape {self.labels.shape}; "
                 "the files belong to different datasets or one is damaged: run ttc data verify"
             )
-        check_labels(self.name, self.labels, self.num_classes)
+        validate_labels(self.name, self.labels, self.num_classes)
 
     def __len__(self) -> int:
         return len(self.array)
 
     def pixels(self, indices: Indices) -> Pixels:
-        return np.asarray(self.array[checked_indices(self.name, indices, len(self))])
+        return np.asarray(self.array[validate_indices(self.name, indices, len(self))])
 
     @cached_property
     def checksum(self) -> str:
@@ -106,7 +106,7 @@ class FirstImages:
         return self.count
 
     def pixels(self, indices: Indices) -> Pixels:
-        return self.images.pixels(checked_indices(self.name, indices, self.count))
+        return self.images.pixels(validate_indices(self.name, indices, self.count))
 
 
 def first(images: Images, count: int) -> Images:
@@ -127,7 +127,7 @@ def as_tensor(pixels: Pixels) -> "Tensor":
     return torch.tensor(pixels).permute(0, 3, 1, 2).float().div_(255)
 
 
-def check_labels(name: str, labels: Labels, num_classes: int) -> None:
+def validate_labels(name: str, labels: Labels, num_classes: int) -> None:
     """Refuse labels outside 0 … K-1: they would count as errors silently."""
     if len(labels) and not (labels.min() >= 0 and labels.max() < num_classes):
         wrong = labels.min() if labels.min() < 0 else labels.max()
@@ -137,7 +137,7 @@ def check_labels(name: str, labels: Labels, num_classes: int) -> None:
         )
 
 
-def checked_indices(name: str, indices: Indices, count: int) -> NDArray[np.intp]:
+def validate_indices(name: str, indices: Indices, count: int) -> NDArray[np.intp]:
     """The indices as an array, each of them in 0 … count-1: a negative one would quietly read from the end."""
     index = np.asarray(indices, dtype=np.intp)
     if index.size and not (index.min() >= 0 and index.max() < count):

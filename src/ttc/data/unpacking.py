@@ -22,7 +22,7 @@ def unpack(archive: Path, into: Path, advance: Callable[[int], None] | None = No
     except OSError as error:
         raise unwritable(into, error) from error
     try:
-        names = _extracted(archive, staging, advance)
+        names = _extract(archive, staging, advance)
         for name in names:
             (into / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).replace(into / name)
@@ -36,7 +36,7 @@ def unpack(archive: Path, into: Path, advance: Callable[[int], None] | None = No
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _extracted(archive: Path, staging: Path, advance: Callable[[int], None] | None) -> list[PurePosixPath]:
+def _extract(archive: Path, staging: Path, advance: Callable[[int], None] | None) -> list[PurePosixPath]:
     names = []
     with tarfile.open(archive) as tar:
         for member in tar:

@@ -6,9 +6,9 @@ from pathlib import Path
 from torch import nn
 
 from ttc.errors import TTCError
-from ttc.models.checkpoints import head_classes, load_state_dict, read_state
+from ttc.models.checkpoints import head_classes, load_state_dict, read_state_dict
 from ttc.models.embedded_model import embedded
-from ttc.models.external import own_model, timm_model, torchvision_model
+from ttc.models.external import import_model, timm_model, torchvision_model
 from ttc.models.zoo import MODELS
 
 
@@ -19,7 +19,7 @@ def build(
 
     ``name`` is ``embedded``, a key of ``MODELS``, ``timm:NAME``, ``torchvision:NAME[@WEIGHTS]``, or
     ``package.module:function``. ``num_classes`` defaults to the checkpoint's, else to the architecture's dataset.
-    ``statistics``, a key of ``STATISTICS``, replaces the input statistics that belong to a zoo name; the other models
+    ``statistics``, a key of ``INPUT_STATISTICS``, replaces the input statistics that belong to a zoo name; the other models
     bring their own.
     """
     if num_classes is not None and num_classes < 1:
@@ -44,13 +44,15 @@ def build(
         raise TTCError(f"{name} brings its own input statistics: leave out statistics={statistics!r}")
     external = {"timm": timm_model, "torchvision": torchvision_model}
     model = (
-        external[kind](rest, num_classes, checkpoint) if kind in external else own_model(name, num_classes, checkpoint)
+        external[kind](rest, num_classes, checkpoint)
+        if kind in external
+        else import_model(name, num_classes, checkpoint)
     )
     return model.eval()
 
 
 def _zoo_model(name: str, num_classes: int | None, checkpoint: Path | None, statistics: str | None) -> nn.Module:
-    state = read_state(checkpoint) if checkpoint else None
+    state = read_state_dict(checkpoint) if checkpoint else None
     classes = num_classes or (head_classes(state) if state else None)
     model = MODELS[name](statistics=statistics, **({} if classes is None else {"num_classes": classes}))
     if state:

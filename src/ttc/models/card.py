@@ -14,7 +14,7 @@ from ttc.files import atomic, checksum
 
 
 @dataclass(frozen=True)
-class Card:
+class ModelCard:
     """Accuracies are shares of one; ``corruptions`` maps a name to the accuracy without and with batch statistics."""
 
     model: str
@@ -57,16 +57,16 @@ def save_weights(model: nn.Module, path: Path, facts: Mapping[str, str]) -> str:
     return checksum(path)
 
 
-def write_card(card: Card, folder: Path) -> list[Path]:
+def write_card(card: ModelCard, folder: Path) -> list[Path]:
     """Write ``card.json`` and ``card.md`` into ``folder``."""
-    texts = {"card.json": json.dumps(asdict(card), indent=2) + "\n", "card.md": markdown(card)}
+    texts = {"card.json": json.dumps(asdict(card), indent=2) + "\n", "card.md": card_markdown(card)}
     for name, text in texts.items():
         with atomic(folder / name) as part:
             part.write_text(text, encoding="utf-8")
     return [folder / name for name in texts]
 
 
-def markdown(card: Card) -> str:
+def card_markdown(card: ModelCard) -> str:
     """The card as a page."""
     recipe = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in card.recipe.items())
     lines = [
@@ -97,5 +97,5 @@ def markdown(card: Card) -> str:
     return "\n".join(lines)
 
 
-def _mean(card: Card, method: str) -> float:
+def _mean(card: ModelCard, method: str) -> float:
     return sum(row[method] for row in card.corruptions.values()) / len(card.corruptions)

@@ -1,4 +1,4 @@
-"""Weights from files: read without running anything in them, unwrapped, and matched with a model key by key."""
+"""Weights from files: read without running anything in them, unwrap_state_dict, and matched with a model key by key."""
 
 import pickle
 import re
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ttc.errors import TTCError
 from ttc.models.zoo import MODELS
 
-State = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "params")
 PREFIXES = ("module.", "model.", "_orig_mod.", "network.")
 SHOWN = 3  # keys of a kind that a message lists
@@ -25,9 +25,9 @@ _REBUILD: Any = np.float64(0).__reduce__()[0]
 _NUMBERS += [(_REBUILD, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]  # its old and new address
 
 
-def read_state(path: Path) -> State:
+def read_state_dict(path: Path) -> StateDict:
     """The tensors in a checkpoint file by name, out of wrappers such as ``{"state_dict": …}`` and common prefixes."""
-    return unwrapped(read_file(path), path)
+    return unwrap_state_dict(read_file(path), path)
 
 
 def read_file(path: Path) -> object:
@@ -43,10 +43,10 @@ def read_file(path: Path) -> object:
     return _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
 
 
-def unwrapped(content: object, path: Path) -> State:
+def unwrap_state_dict(content: object, path: Path) -> StateDict:
     """The innermost mapping of names to tensors in ``content``, without the prefixes that every name carries.
 
-    >>> sorted(unwrapped({"epoch": 3, "state_dict": {"module.fc.bias": torch.zeros(2)}}, Path("x.pt")))
+    >>> sorted(unwrap_state_dict({"epoch": 3, "state_dict": {"module.fc.bias": torch.zeros(2)}}, Path("x.pt")))
     ['fc.bias']
     """
     while isinstance(content, Mapping) and not any(isinstance(value, Tensor) for value in content.values()):
@@ -65,11 +65,11 @@ def unwrapped(content: object, path: Path) -> State:
 
 def load_checkpoint(model: nn.Module, path: Path) -> nn.Module:
     """``model`` with the weights of ``path``; every key and shape must fit, else the error says which do not."""
-    load_state_dict(model, read_state(path), str(path))
+    load_state_dict(model, read_state_dict(path), str(path))
     return model
 
 
-def load_state_dict(model: nn.Module, state: State, where: str) -> None:
+def load_state_dict(model: nn.Module, state: StateDict, where: str) -> None:
     """Copy ``state`` into ``model``, or say what does not fit and which architecture of the zoo would."""
     bare = state
     shared = _shared_prefix(list(model.state_dict()))  # a wrapped model has the prefix that reading took away
@@ -81,13 +81,13 @@ def load_state_dict(model: nn.Module, state: State, where: str) -> None:
             for kind, keys in (("missing", missing), ("unexpected", unexpected), ("wrongly shaped", misshapen))
             if keys
         ]
-        fits = fitting(bare)
+        fits = matching_architectures(bare)
         way = f"it fits: {', '.join(fits)}" if fits else "no architecture of the zoo fits it: check model and file"
         raise TTCError(f"{where} does not fit the model: {'; '.join(parts)}; {way}")
     model.load_state_dict(state, strict=False)  # only num_batches_tracked may be absent, checked above
 
 
-def fitting(state: State) -> list[str]:
+def matching_architectures(state: StateDict) -> list[str]:
     """The zoo's architectures whose keys and shapes are those of ``state``."""
     classes = head_classes(state)
     shapes = _shapes(state)
@@ -100,7 +100,7 @@ def fitting(state: State) -> list[str]:
     return names
 
 
-def head_classes(state: State) -> int | None:
+def head_classes(state: StateDict) -> int | None:
     """The number of classes of the linear head in ``state``, for the head names of the zoo."""
     head = next((state[key] for key in ("fc.weight", "linear.weight") if key in state), None)
     return int(head.shape[0]) if head is not None and head.ndim == 2 else None
@@ -132,7 +132,7 @@ def _difference(
     return missing, unexpected, misshapen
 
 
-def _read_safetensors(path: Path) -> State:
+def _read_safetensors(path: Path) -> StateDict:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from ttc.errors import TTCError
 from ttc.models.checkpoints import load_checkpoint
-from ttc.models.standardize import Statistics, standardization
+from ttc.models.standardize import InputStatistics, standardization
 
 
-class Standardized(nn.Module):
+class StandardizedModel(nn.Module):
     """A network behind its input standardization, so that it takes images in [0, 1]; ``side`` is its intended size."""
 
-    def __init__(self, network: nn.Module, statistics: Statistics | None, side: int | None = None) -> None:
+    def __init__(self, network: nn.Module, statistics: InputStatistics | None, side: int | None = None) -> None:
         super().__init__()
         self.standardize = standardization(statistics)
         self.network = network
@@ -41,7 +41,7 @@ def timm_model(name: str, num_classes: int | None = None, checkpoint: Path | Non
     config = timm.data.resolve_model_data_config(network)
     if checkpoint:
         load_checkpoint(network, checkpoint)
-    return Standardized(network, (config["mean"], config["std"]), int(config["input_size"][-1]))
+    return StandardizedModel(network, (config["mean"], config["std"]), int(config["input_size"][-1]))
 
 
 def torchvision_model(name: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
@@ -65,10 +65,10 @@ def torchvision_model(name: str, num_classes: int | None = None, checkpoint: Pat
     if checkpoint:
         load_checkpoint(network, checkpoint)
     preset = weights.transforms()
-    return Standardized(network, (preset.mean, preset.std), int(preset.crop_size[0]))
+    return StandardizedModel(network, (preset.mean, preset.std), int(preset.crop_size[0]))
 
 
-def own_model(address: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
+def import_model(address: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
     """``package.module:function``: what the function returns, given ``num_classes`` if it takes that."""
     module_name, _, function_name = address.partition(":")
     build = getattr(_imported(module_name, address), function_name, None)

@@ -5,7 +5,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ttc.models.standardize import Statistics, standardization
+from ttc.models.standardize import InputStatistics, standardization
 
 Stem = Literal["imagenet", "cifar"]
 SHORTCUT = {"imagenet": "downsample", "cifar": "shortcut"}  # what public checkpoints of each kind call it
@@ -79,7 +79,7 @@ class ResNet(nn.Module):
         blocks: tuple[int, int, int, int],
         stem: Stem,
         num_classes: int,
-        statistics: Statistics | None,
+        statistics: InputStatistics | None,
     ) -> None:
         super().__init__()
         self.head_name = HEAD[stem]

@@ -36,7 +36,7 @@ class Recipe:
             raise TTCError(f"the peak learning rate must be above 0, got {self.peak_lr}")
 
 
-class Progress(NamedTuple):
+class TrainingProgress(NamedTuple):
     """Where the training stands after a step: the means are over the epoch so far."""
 
     epoch: int
@@ -48,12 +48,12 @@ class Progress(NamedTuple):
 
 def train(
     model: nn.Module, images: Tensor, labels: Tensor, recipe: Recipe, checkpoint: Path | None = None
-) -> Iterator[Progress]:
+) -> Iterator[TrainingProgress]:
     """Train ``model`` in place, yielding after every step; goes on from ``checkpoint`` where it exists.
 
     ``images`` is uint8 (N, 3, H, W) and stays in memory; ``labels`` is int64 (N,). The order and the augmentation of an
     epoch depend only on the seed and the epoch, so a resumed training ends with the weights of an uninterrupted one.
-    When it is through, :func:`settle_statistics` gives BatchNorm its statistics.
+    When it is through, :func:`update_bn_statistics` gives BatchNorm its statistics.
     """
     if len(images) < recipe.batch_size:
         raise TTCError(f"a batch takes {recipe.batch_size} images, {len(images)} were given: lower the batch size")
@@ -85,13 +85,13 @@ def train(
             total_loss += loss.item()
             total_correct += int((logits.argmax(1) == y).sum())
             seen = (step + 1) * recipe.batch_size
-            yield Progress(epoch, step + 1, steps, total_loss / (step + 1), total_correct / seen)
+            yield TrainingProgress(epoch, step + 1, steps, total_loss / (step + 1), total_correct / seen)
         if checkpoint:
             _save(checkpoint, model, optimizer, recipe, epoch + 1)
 
 
 @torch.no_grad()
-def settle_statistics(model: nn.Module, images: Tensor, batch_size: int = 500) -> None:
+def update_bn_statistics(model: nn.Module, images: Tensor, batch_size: int = 500) -> None:
     """Give BatchNorm the mean statistics of all ``images``, uint8 (N, 3, H, W), as they are.
 
     What training leaves behind are the last twenty or so batches of crops: a sample, and of other pictures than the

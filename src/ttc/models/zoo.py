@@ -8,10 +8,10 @@ from torch import nn
 from ttc.errors import TTCError
 from ttc.models.cifar_resnet import CifarResNet
 from ttc.models.resnet import BasicBlock, Bottleneck, ResNet, Stem
-from ttc.models.standardize import CIFAR10_STATISTICS, CIFAR100_STATISTICS, IMAGENET_STATISTICS, Statistics
+from ttc.models.standardize import CIFAR10_STATISTICS, CIFAR100_STATISTICS, IMAGENET_STATISTICS, InputStatistics
 from ttc.models.wide_resnet import WideResNet
 
-STATISTICS: dict[str, Statistics | None] = {
+INPUT_STATISTICS: dict[str, InputStatistics | None] = {
     "none": None,  # raw [0, 1] pixels
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "cifar10": CIFAR10_STATISTICS,
@@ -20,10 +20,10 @@ STATISTICS: dict[str, Statistics | None] = {
 }
 
 
-def _statistics(name: str) -> Statistics | None:
-    if name not in STATISTICS:
-        raise TTCError(f"unknown input statistics {name!r}: choose one of {', '.join(STATISTICS)}")
-    return STATISTICS[name]
+def _statistics(name: str) -> InputStatistics | None:
+    if name not in INPUT_STATISTICS:
+        raise TTCError(f"unknown input statistics {name!r}: choose one of {', '.join(INPUT_STATISTICS)}")
+    return INPUT_STATISTICS[name]
 
 
 def _cifar_name(num_classes: int) -> str:
@@ -57,7 +57,7 @@ def _imagenet_stem(
     return ResNet(block, blocks, "imagenet", num_classes, _statistics(statistics or "imagenet"))
 
 
-# each takes num_classes (default: its dataset's) and statistics (a key of STATISTICS; None: its own)
+# each takes num_classes (default: its dataset's) and statistics (a key of INPUT_STATISTICS; None: its own)
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet20": partial(_thin, 20),
     "resnet32": partial(_thin, 32),

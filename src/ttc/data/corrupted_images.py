@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ttc.data.images import Images, Indices, Labels, Pixels, checked_indices
+from ttc.data.images import Images, Indices, Labels, Pixels, validate_indices
 from ttc.data.location import unwritable
 from ttc.files import atomic
 
@@ -50,7 +50,7 @@ class CorruptedImages:
         return len(self.images)
 
     def pixels(self, indices: Indices) -> Pixels:
-        index = checked_indices(self.name, indices, len(self))
+        index = validate_indices(self.name, indices, len(self))
         if self.stored is not None:
             return np.asarray(self.stored[index])
         from ttc.corruptions import corrupt
@@ -64,7 +64,7 @@ class CorruptedImages:
         return hashlib.sha256(settings.encode() + self.pixels([0]).tobytes()).hexdigest()
 
 
-def corrupted(
+def corrupt_images(
     images: Images,
     corruption: str,
     severity: int,
