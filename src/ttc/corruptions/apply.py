@@ -1,4 +1,4 @@
-"""The one way in: a batch of images, corrupted."""
+"""Corrupt a batch of images: the entry point of the package."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ from ttc.corruptions.severity_tables import (
     length_scale,
     nearest_table,
 )
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 
 ImageBatch = TypeVar("ImageBatch", NDArray[np.uint8], Tensor)
 SMALLEST_SIDE = 16
-_CHUNK_ELEMENTS = 1 << 19  # what is worked on at a time: about the second-level cache in single precision
+_CHUNK_ELEMENTS = 1 << 19  # processed at once: about the size of a level-2 cache in single precision
 
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "gaussian_noise": noise.gaussian_noise,
@@ -62,22 +62,34 @@ def corrupt(
     indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     frost_dir: str | os.PathLike[str] | None = None,
 ) -> ImageBatch:
-    """The images under a common corruption: uint8 (N, H, W, 3) in, the same type, shape and device out.
+    """Apply a common corruption to a batch of images.
 
-    ``severity`` is 1 … 5; 0 returns a copy. ``table`` names the parameters ("cifar" for 32 pixels, "imagenet" for 224)
-    and is chosen by the shorter side when left out; lengths scale with that side, see ``ttc.corruptions.severity_tables``.
+    The result for an image depends only on (seed, corruption, severity, index), never on the rest of the batch. Random
+    numbers are drawn by NumPy on the CPU for every device, so results on a GPU differ by rounding at most.
 
-    The result for an image depends only on (seed, corruption, severity, index); ``indices`` gives the index of each row
-    when they are not 0 … N − 1, so that any part of a data set can be made alone. Random numbers come from NumPy in
-    main memory on every device: a graphics card differs by rounding at most.
+    Args:
+        images: A uint8 array or tensor (N, H, W, 3), at least 16 pixels on each side; it is not changed.
+        corruption: A name in ``CORRUPTIONS`` or ``EXTRA_CORRUPTIONS``.
+        severity: 1 … 5; 0 returns a copy.
+        table: The severity table, ``"cifar"`` (for 32 pixels) or ``"imagenet"`` (for 224); by default the one nearest
+            to the shorter side, see ``nearest_table``. Lengths scale with that side.
+        seed: The seed of the random numbers, 0 … 2**64 - 1.
+        indices: The index of each image in its dataset, so that any part of a dataset can be corrupted separately; by
+            default 0 … N-1.
+        frost_dir: A folder with the original frost images; by default procedural textures are used.
 
-    ``frost_dir`` names a folder with the six original frost pictures; without it frost uses procedural textures.
+    Returns:
+        The corrupted images, of the same type, shape and device.
 
-    >>> import numpy as np
-    >>> grey = np.full((4, 32, 32, 3), 128, dtype=np.uint8)
-    >>> noisy = corrupt(grey, "gaussian_noise", severity=5, seed=1)
-    >>> bool((noisy[2:] == corrupt(grey[2:], "gaussian_noise", severity=5, seed=1, indices=[2, 3])).all())
-    True
+    Raises:
+        TTCError: The images, the corruption, the severity or another argument is invalid.
+
+    Example:
+        >>> import numpy as np
+        >>> grey = np.full((4, 32, 32, 3), 128, dtype=np.uint8)
+        >>> noisy = corrupt(grey, "gaussian_noise", severity=5, seed=1)
+        >>> bool((noisy[2:] == corrupt(grey[2:], "gaussian_noise", severity=5, seed=1, indices=[2, 3])).all())
+        True
     """
     validate_choice(corruption, severity, table)
     if not 0 <= seed < 1 << 64:
@@ -85,8 +97,10 @@ def corrupt(
     name, scale = _table_and_scale(images, table)
     rows = range(len(images)) if indices is None else [int(index) for index in indices]
     if len(rows) != len(images) or any(not 0 <= index < 1 << 64 for index in rows):
-        raise TTCError(f"indices must be a whole number from 0 up for each of {len(images)} images; got {len(rows)}")
-    source: Any = images  # one of two types from here on
+        raise TTCError(
+            f"indices must be non-negative integers, one per image; got {len(rows)} indices for {len(images)} images"
+        )
+    source: Any = images  # an array or a tensor
     if severity == 0:
         return deepcopy(images)
     parameters = TABLES[name].parameters[corruption][severity - 1]
@@ -100,7 +114,9 @@ def corrupt(
     step = max(1, _CHUNK_ELEMENTS // (source.shape[1] * source.shape[2] * 3))
     for start in range(0, len(source), step):
         piece = source[start : start + step]
-        batch = torch.from_numpy(np.array(piece)) if is_array else piece  # a copy: arrays may be read-only or reversed
+        batch = (
+            torch.from_numpy(np.array(piece)) if is_array else piece
+        )  # a copy: arrays may be read-only or have negative strides
         streams = RandomStreams(seed, f"{corruption}/{severity}", rows[start : start + step], device)
         x = batch.permute(0, 3, 1, 2).contiguous()
         changed = _FUNCTIONS[corruption](x, streams, scale, *parameters, **extra)
@@ -109,7 +125,7 @@ def corrupt(
 
 
 def _table_and_scale(images: object, table: TableName | None) -> tuple[TableName, float]:
-    """The table for these images, and their shorter side in units of its reference side; bad images are refused."""
+    """Return the table for these images and the scale of its lengths; reject invalid images."""
     good = isinstance(images, np.ndarray) and images.dtype == np.uint8
     good = good or (isinstance(images, Tensor) and images.dtype == torch.uint8)
     shape = tuple(getattr(images, "shape", ()))
@@ -117,7 +133,7 @@ def _table_and_scale(images: object, table: TableName | None) -> tuple[TableName
         kind = f"{getattr(images, 'dtype', type(images).__name__)} {shape}"
         raise TTCError(
             f"images must be a uint8 array or tensor of shape (N, H, W, 3); got {kind}: "
-            "convert grey, RGBA or 16-bit images to 8-bit RGB first, channels last"
+            "convert greyscale, RGBA or 16-bit images to 8-bit RGB first, channels last"
         )
     _, height, width, _ = shape
     if min(height, width) < SMALLEST_SIDE:
@@ -128,11 +144,11 @@ def _table_and_scale(images: object, table: TableName | None) -> tuple[TableName
 
 
 def validate_choice(corruption: str, severity: int, table: str | None) -> None:
-    """Raise a sentence where a corruption, severity or table does not exist."""
+    """Reject a corruption, severity or table that does not exist."""
     known = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
     if corruption not in known:
-        raise TTCError(f"there is no corruption {corruption!r}; choose one of {', '.join(known)}")
+        raise unknown("corruption", corruption, known)
     if severity not in (0, *SEVERITIES):
-        raise TTCError(f"severity must be 1, 2, 3, 4 or 5 (0 leaves the images as they are); got {severity!r}")
+        raise TTCError(f"severity must be 1, 2, 3, 4 or 5 (or 0 for clean images); got {severity!r}")
     if table is not None and table not in TABLES:
-        raise TTCError(f"there is no table {table!r}; choose 'cifar', 'imagenet' or leave it out")
+        raise unknown("severity table", table, TABLES)

@@ -1,4 +1,4 @@
-"""Changes of light and colour, in float64. Batches are uint8 (N, 3, H, W)."""
+"""Brightness, saturation and contrast, in float64. Batches are uint8 (N, 3, H, W)."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from ttc.corruptions.random_streams import RandomStreams
 
 
 def brightness(x: Tensor, streams: RandomStreams, scale: float, offset: float) -> Tensor:
-    """The value of HSV raised by ``offset``; hue and saturation stay."""
+    """Raise the HSV value by ``offset``; hue and saturation do not change."""
     unit = x.double().div_(255)
     value = unit.amax(1, keepdim=True)
     drop = (value - unit).div_(value.clamp(min=1e-9))  # 0 in the brightest channel, the saturation in the darkest
@@ -16,7 +16,7 @@ def brightness(x: Tensor, streams: RandomStreams, scale: float, offset: float) -
 
 
 def saturate(x: Tensor, streams: RandomStreams, scale: float, factor: float, offset: float) -> Tensor:
-    """The saturation of HSV times ``factor`` plus ``offset``; a grey pixel has hue 0 and so turns red."""
+    """Multiply the HSV saturation by ``factor`` and add ``offset``; a grey pixel has hue 0 and turns red."""
     unit = x.double().div_(255)
     value, least = unit.amax(1, keepdim=True), unit.amin(1, keepdim=True)
     span = value - least
@@ -27,9 +27,9 @@ def saturate(x: Tensor, streams: RandomStreams, scale: float, factor: float, off
 
 
 def contrast(x: Tensor, streams: RandomStreams, scale: float, factor: float) -> Tensor:
-    """The distance of each pixel from its channel's mean, times ``factor``."""
+    """Multiply the distance of each pixel from the mean of its channel by ``factor``."""
     pixels = x.shape[2] * x.shape[3]
     mean = (
         x.sum((2, 3), keepdim=True, dtype=torch.int64).double().div_(255 * pixels)
-    )  # whole numbers: exact in any order
+    )  # integer sums are exact in any order
     return to_uint8((x.double().div_(255) - mean).mul_(factor).add_(mean))

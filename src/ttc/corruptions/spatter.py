@@ -26,7 +26,7 @@ def spatter(
     gain: float,
     is_mud: float,
 ) -> Tensor:
-    """Random blots above ``threshold``, lit at their edges like water or laid on as mud."""
+    """Draw random blots where noise exceeds ``threshold``, as water lit at its edges or as opaque mud."""
     deviation *= filtered_noise_std(blur) / filtered_noise_std(blur * scale)
     layer = streams.normal(*x.shape[2:]).double().mul_(deviation).add_(mean)
     layer = gaussian_filter(layer[:, None], blur * scale)[:, 0]
@@ -39,12 +39,12 @@ def spatter(
         return to_uint8(unit * (1 - blots) + blots * colour)
     wet = (layer * 255).long() % 256  # uint8 arithmetic wraps above 1
     light = wet * _edge_light(wet, 20 * scale)
-    peak = light.amax((1, 2), keepdim=True).clamp(min=1e-9)  # a dry layer stays dry
+    peak = light.amax((1, 2), keepdim=True).clamp(min=1e-9)  # avoids 0/0 where nothing exceeds the threshold
     return to_uint8(unit + (light / peak).mul_(gain)[:, None] * colour)
 
 
 def _edge_light(wet: Tensor, cap: float) -> Tensor:
-    """How bright the water shines: a relief of the distance to the edges of the drops, 0 … 255."""
+    """Return the brightness of the water: a relief of the distance to the edges of the drops, 0 … 255."""
     distance = chamfer_distance(canny_edges(wet, 50, 150), cap)
     smooth = box_filter(distance[:, None]).to(torch.uint8)
     equal = equalize_histogram(smooth[:, 0])[:, None].float()
@@ -54,7 +54,7 @@ def _edge_light(wet: Tensor, cap: float) -> Tensor:
 
 
 def canny_edges(grey: Tensor, low: int, high: int) -> Tensor:
-    """Canny's edges of whole-number images (N, H, W): Sobel, |gx| + |gy|, thinning, hysteresis over 8 neighbours."""
+    """Detect Canny edges in integer images (N, H, W): Sobel, |gx| + |gy|, thinning, hysteresis over 8 neighbours."""
     near = _neighbours(F.pad(grey[:, None].float(), (1, 1, 1, 1), mode="replicate")[:, 0].int())
     gx = near[-1, 1] + 2 * near[0, 1] + near[1, 1] - near[-1, -1] - 2 * near[0, -1] - near[1, -1]
     gy = near[1, -1] + 2 * near[1, 0] + near[1, 1] - near[-1, -1] - 2 * near[-1, 0] - near[-1, 1]
@@ -80,14 +80,14 @@ def canny_edges(grey: Tensor, low: int, high: int) -> Tensor:
 
 
 def _neighbours(padded: Tensor) -> dict[tuple[int, int], Tensor]:
-    """The eight neighbours and the pixel itself, by (row, column) offset, of an image padded by one."""
+    """Return the eight neighbours and the pixel itself, by (row, column) offset, of an image padded by one."""
     height, width = padded.shape[1] - 2, padded.shape[2] - 2
     shifts = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)]
     return {(i, j): padded[:, 1 + i : 1 + i + height, 1 + j : 1 + j + width] for i, j in shifts}
 
 
 def chamfer_distance(edges: Tensor, cap: float) -> Tensor:
-    """The 5 × 5 chamfer distance to the nearest edge, at most ``cap``: float32 (N, H, W)."""
+    """Return the 5 × 5 chamfer distance to the nearest edge, at most ``cap``: float32 (N, H, W)."""
     height, width = edges.shape[1:]
     limit = int(cap * _STRAIGHT)
     distance = F.pad(torch.full(edges.shape, limit, dtype=torch.int32, device=edges.device), (2,) * 4, value=limit)
@@ -107,7 +107,7 @@ def chamfer_distance(edges: Tensor, cap: float) -> Tensor:
 
 
 def equalize_histogram(grey: Tensor) -> Tensor:
-    """Histogram equalisation of uint8 images (N, H, W), the darkest level present going to 0."""
+    """Equalise the histograms of uint8 images (N, H, W); the darkest level present becomes 0."""
     levels = grey.flatten(1).long()
     histogram = torch.zeros(len(grey), 256, dtype=torch.int64, device=grey.device)
     histogram.scatter_add_(1, levels, torch.ones_like(levels))
@@ -115,5 +115,5 @@ def equalize_histogram(grey: Tensor) -> Tensor:
     first = histogram.gather(1, levels.amin(1, keepdim=True))
     rest = levels.shape[1] - first
     table = ((cumulative - first).float() * (255 / rest.clamp(min=1))).round_().clamp_(0, 255)
-    table = torch.where(rest == 0, torch.arange(256, device=grey.device), table)  # one level only: nothing to stretch
+    table = torch.where(rest == 0, torch.arange(256, device=grey.device), table)  # one grey level: unchanged
     return table.gather(1, levels).view_as(grey).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""Datasets: CIFAR, CIFAR-C, ImageNet-C, image folders, corrupted on the fly; where they live, how they come."""
+"""Datasets: CIFAR, CIFAR-C, ImageNet-C, image folders, on-the-fly corruption; where they are stored and downloaded."""
 
 from ttc.data.cifar import cifar, cifar_c
 from ttc.data.corrupted_images import corrupt_images

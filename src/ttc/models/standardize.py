@@ -1,4 +1,4 @@
-"""Input standardization as a layer, so that every model of ours takes images in [0, 1]."""
+"""Input standardization as a layer, so that every model takes images in [0, 1]."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ InputStatistics = tuple[Sequence[float], Sequence[float]]
 
 
 class Standardize(nn.Module):
-    """``(x - mean) / std`` per channel; the buffers stay out of the state dict, as public checkpoints lack them."""
+    """``(x - mean) / std`` per channel; the buffers are not in the state dict, as public checkpoints lack them."""
 
     mean: Tensor
     std: Tensor
@@ -29,5 +29,5 @@ class Standardize(nn.Module):
 
 
 def standardization(statistics: InputStatistics | None) -> nn.Module:
-    """The input layer for ``statistics``; with ``None`` the network sees the raw [0, 1] pixels."""
+    """Make the input layer for ``statistics``; with ``None`` the network gets the raw [0, 1] pixels."""
     return nn.Identity() if statistics is None else Standardize(statistics)

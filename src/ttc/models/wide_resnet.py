@@ -7,7 +7,7 @@ from ttc.models.standardize import InputStatistics, standardization
 
 
 class WideBlock(nn.Module):
-    """Pre-activation: norm, ReLU, convolution, twice; a changed width takes the activated input as its shortcut."""
+    """Pre-activation block: norm, ReLU, convolution, twice; where the width changes, the shortcut is a projection."""
 
     def __init__(self, in_width: int, width: int, stride: int) -> None:
         super().__init__()
@@ -15,7 +15,7 @@ class WideBlock(nn.Module):
         self.conv1 = nn.Conv2d(in_width, width, 3, stride, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
-        # the checkpoints' name, hence the spelling
+        # spelt as in public checkpoints
         self.convShortcut = None if in_width == width else nn.Conv2d(in_width, width, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
