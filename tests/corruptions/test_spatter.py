@@ -64,9 +64,9 @@ def shortest_paths(edges: NDArray[np.bool_]) -> NDArray[np.float64]:
     return distance
 
 
-@pytest.mark.parametrize("share", [0.002, 0.05])
-def test_chamfer_distance_is_the_shortest_path_and_nearly_euclidean(share: float) -> None:
-    edges = np.random.default_rng(1).random((2, 50, 40)) < share
+@pytest.mark.parametrize("fraction", [0.002, 0.05])
+def test_chamfer_distance_is_the_shortest_path_and_nearly_euclidean(fraction: float) -> None:
+    edges = np.random.default_rng(1).random((2, 50, 40)) < fraction
     ours = chamfer_distance(torch.from_numpy(edges), 20).numpy()
     np.testing.assert_allclose(ours, np.stack([shortest_paths(one) for one in edges]).clip(max=20), atol=1e-3)
     euclid = np.stack([ndimage.distance_transform_edt(~one) for one in edges]).clip(max=20)
@@ -83,8 +83,8 @@ def test_equalized_spreads_the_levels() -> None:
     for before, after in zip(grey, ours, strict=True):
         lowest = (before == before.min()).sum()
         for level in np.unique(before):
-            share = ((before <= level).sum() - lowest) / (before.size - lowest)
-            assert (after[before == level] == np.rint(255 * share)).all()
+            fraction = ((before <= level).sum() - lowest) / (before.size - lowest)
+            assert (after[before == level] == np.rint(255 * fraction)).all()
     flat = torch.full((1, 4, 4), 9, dtype=torch.uint8)
     assert torch.equal(equalize_histogram(flat), flat)
 
@@ -95,10 +95,10 @@ def test_equalized_spreads_the_levels() -> None:
 )
 def test_spatter_covers_what_it_should(table: TableName, side: int, wet: tuple[float, ...]) -> None:
     grey = np.full((6 if side == 224 else 60, side, side, 3), 100, dtype=np.uint8)
-    for severity, share in enumerate(wet, start=1):
+    for severity, fraction in enumerate(wet, start=1):
         touched = (corrupt(grey, "spatter", severity, table=table) != 100).any(3).mean()
-        assert touched <= share + 0.05, severity
-        assert touched >= (0.15 if severity > 3 else 0.5) * share - 0.01, severity  # mud loses its soft edges
+        assert touched <= fraction + 0.05, severity
+        assert touched >= (0.15 if severity > 3 else 0.5) * fraction - 0.01, severity  # mud loses its soft edges
 
 
 def test_mud_is_brown_and_water_is_bright() -> None:

@@ -35,17 +35,17 @@ def test_checksum_tells_settings_apart() -> None:
     assert len(checksums) == 8
 
 
-def test_cache_holds_the_same_pictures_and_is_used_again(tmp_path: Path) -> None:
-    clean, told = images(), list[int]()
+def test_cache_holds_the_same_images_and_is_used_again(tmp_path: Path) -> None:
+    clean, reported = images(), list[int]()
     fly = corrupt_images(clean, "gaussian_noise", 3)
-    made = corrupt_images(clean, "gaussian_noise", 3, cache=tmp_path / "cache", advance=told.append)
-    assert sum(told) == 5
+    made = corrupt_images(clean, "gaussian_noise", 3, cache=tmp_path / "cache", advance=reported.append)
+    assert sum(reported) == 5
     (file,) = (tmp_path / "cache").iterdir()
     np.testing.assert_array_equal(np.load(file), fly.pixels(range(5)))
     np.testing.assert_array_equal(made.pixels([3, 0]), fly.pixels([3, 0]))
     assert made.checksum == fly.checksum
-    again = corrupt_images(clean, "gaussian_noise", 3, cache=tmp_path / "cache", advance=told.append)
-    assert sum(told) == 5
+    again = corrupt_images(clean, "gaussian_noise", 3, cache=tmp_path / "cache", advance=reported.append)
+    assert sum(reported) == 5
     np.testing.assert_array_equal(again.pixels(range(5)), made.pixels(range(5)))
     corrupt_images(clean, "gaussian_noise", 3, seed=1, cache=tmp_path / "cache")
     assert len(list((tmp_path / "cache").iterdir())) == 2
@@ -67,13 +67,13 @@ def test_a_cache_without_write_permission(tmp_path: Path) -> None:
         corrupt_images(images(), "gaussian_noise", 3, cache=blocked)
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a user who is refused")
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a user who is rejected")
 def test_a_read_only_cache(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(TTCError, match=r"cannot write to .*Permission denied"):
         corrupt_images(images(), "gaussian_noise", 3, cache=tmp_path / "cache")
 
 
-def test_a_wrong_name_is_refused_at_once() -> None:
+def test_a_wrong_name_is_rejected_at_once() -> None:
     with pytest.raises(TTCError, match="mist"):
         corrupt_images(images(), "mist", 3)

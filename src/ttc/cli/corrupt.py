@@ -34,17 +34,13 @@ def corrupt(
     ] = "auto",
     corruptions: Annotated[
         str,
-        typer.Option(
-            help="Names or groups (noise, blur, weather, digital, extra), separated by commas; all: the fifteen common ones."
-        ),
+        typer.Option(help="Names or groups (noise, blur, weather, digital, extra), separated by commas; all: fifteen."),
     ] = "all",
     severities: Annotated[str, typer.Option(help="Severities from 1 to 5, separated by commas.")] = "1,2,3,4,5",
     seed: Annotated[int, typer.Option(help="The seed of the random numbers.")] = 0,
     table: Annotated[
         TableOption,
-        typer.Option(
-            help="The severity table, for images of 32 (cifar) or 224 pixels (imagenet); nearest: by the size of each image."
-        ),
+        typer.Option(help="Parameters for 32 (cifar) or 224 pixels (imagenet); nearest: by the size of each image."),
     ] = "nearest",
     frost_dir: Annotated[
         Path | None, typer.Option(help="A folder with the original frost images [default: procedural frost].")
