@@ -34,7 +34,7 @@ def corrupt(
     ] = "auto",
     corruptions: Annotated[
         str,
-        typer.Option(help="Names or groups (noise, blur, weather, digital, extra), separated by commas; all: fifteen."),
+        typer.Option(help="Names or groups (noise, blur, weather, digital, extra), by comma; all: all but extra."),
     ] = "all",
     severities: Annotated[str, typer.Option(help="Severities from 1 to 5, separated by commas.")] = "1,2,3,4,5",
     seed: Annotated[int, typer.Option(help="The seed of the random numbers.")] = 0,
@@ -43,7 +43,7 @@ def corrupt(
         typer.Option(help="Parameters for 32 (cifar) or 224 pixels (imagenet); nearest: by the size of each image."),
     ] = "nearest",
     frost_dir: Annotated[
-        Path | None, typer.Option(help="A folder with the original frost images [default: procedural frost].")
+        Path | None, typer.Option(help="A folder with the original frost images.", show_default="procedural frost")
     ] = None,
     size: Annotated[
         int,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, fetch and verify datasets and public checkpoints.", no_args_is_help=True)
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", help="The data directory [default: TTC_DATA, else the platform's cache directory]."),
+    typer.Option("--data", help="The data directory.", show_default="TTC_DATA, else the platform's cache directory"),
 ]
 MARKS = {"present": "[green]present[/]", "missing": "[dim]missing[/]", "damaged": "[red]damaged[/]"}
 
@@ -31,7 +31,7 @@ def list_sources(data: DataOption = None) -> None:
     root = data_root(data)
     table = Table("name", "state", "download", "content", box=None, pad_edge=False)
     for name, source in SOURCES.items():
-        size = f"{source.size / 1e9:.2f} GB" if source.size else ("manual" if not source.file else "")
+        size = f"{(source.size or sum(part.size for part in source.parts)) / 1e9:.2f} GB" if source.file else "manual"
         what = f"{source.title}: {source.note}" if source.note else source.title
         table.add_row(name, MARKS[source_status(name, root).status], size, what)
     console = Console()
@@ -90,7 +90,7 @@ def _fetch_with_bar(name: str, root: Path, keep_archive: bool, console: "Console
 def verify(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Names shown by ttc data list [default: everything in the data directory]."),
+        typer.Argument(help="Names shown by ttc data list.", show_default="everything in the data directory"),
     ] = None,
     data: DataOption = None,
 ) -> None:

@@ -24,9 +24,10 @@ def doctor(data: DataOption = None) -> None:
     root = data_root(data)
     console.print(_directory(root, data), soft_wrap=True, highlight=False, markup=False)
     states = {name: source_status(name, root) for name in SOURCES}
-    table = Table("dataset or checkpoint", "state", "files", box=None, pad_edge=False)
+    table = Table("dataset or checkpoint", "state", "details", box=None, pad_edge=False)
     for name, found in states.items():
-        table.add_row(name, MARKS[found.status], found.detail, style="dim" if found.status == "missing" else "")
+        detail = f"expected: {found.detail}" if found.status == "missing" else found.detail
+        table.add_row(name, MARKS[found.status], detail, style="dim" if found.status == "missing" else "")
     console.print(table)
     console.print("\nnext steps:", highlight=False)
     damaged = [name for name, found in states.items() if found.status == "damaged"]

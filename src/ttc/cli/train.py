@@ -26,7 +26,9 @@ def train(
     ] = "resnet20",
     dataset: Annotated[Literal["cifar10", "cifar100"], typer.Option(help="The training data.")] = "cifar10",
     data: DataOption = None,
-    out: Annotated[Path | None, typer.Option(help="The output folder [default: trained/MODEL-DATASET-SEED].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The output folder.", show_default="trained/MODEL-DATASET-SEED")
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 32,
     batch_size: Annotated[int, typer.Option(help="Images per step.")] = 128,
     lr: Annotated[float, typer.Option(help="The peak learning rate of the one-cycle schedule.")] = 0.2,

@@ -161,7 +161,7 @@ SOURCES: dict[str, Source] = {
     "imagenet": Source(
         "ImageNet validation set",
         folders=("imagenet/val",),
-        note="needs an account at image-net.org: sort the images into imagenet/val/<wnid>/*.JPEG",
+        note="requires an account at image-net.org; sort the images into imagenet/val/<wnid>/*.JPEG",
     ),
     "robustbench-standard": Source(
         "RobustBench's Standard WRN-28-10",
