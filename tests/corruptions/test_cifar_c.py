@@ -121,7 +121,7 @@ def test_inside_the_source_is_rejected(source: Path) -> None:
         generate_cifar_c(source / "nothing", source.parent / "out", ["fog"], [5])
 
 
-def test_a_full_disk_is_one_sentence_and_loses_nothing(
+def test_a_full_disk_is_explained_and_loses_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"

@@ -38,7 +38,7 @@ def test_spectral_slope_of_known_fields() -> None:
     assert spectral_slope(np.fft.irfft2(walk, s=white.shape)) == pytest.approx(-2, abs=0.15)
 
 
-def test_textures_grow_to_hold_long_images() -> None:
+def test_textures_grow_with_long_images() -> None:
     for texture in fit_textures(None, 1.0, 224, 1000):
         assert texture.shape[1] > 224
         assert texture.shape[2] > 1000

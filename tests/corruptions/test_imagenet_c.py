@@ -141,7 +141,7 @@ def test_bad_folders_are_rejected(source: Path, tmp_path: Path) -> None:
         generate_imagenet_c(source / "n01", tmp_path / "out", ["fog"], [5], frost_dir=tmp_path)
 
 
-def test_a_full_disk_is_a_sentence_and_the_run_resumes_later(
+def test_a_full_disk_is_explained_and_the_run_resumes_later(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_full_disk_is_a_sentence_and_the_run_resumes_later(
     assert len(list((tmp_path / "out").rglob("*.JPEG"))) == 5
 
 
-def test_a_place_that_cannot_be_written_is_a_sentence(source: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_explained(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TTCError, match=r"cannot write to .*out \(.*\); choose another folder"):
         generate_imagenet_c(source, tmp_path / "file" / "out", ["fog"], [5], size=32)

@@ -27,7 +27,7 @@ def test_pixels_equal_the_generator_and_do_not_depend_on_the_batch() -> None:
     np.testing.assert_array_equal(made.labels, clean.labels)
 
 
-def test_checksum_tells_settings_apart() -> None:
+def test_checksum_depends_on_the_settings() -> None:
     clean = images()
     checksums = {
         corrupt_images(clean, name, s, seed).checksum for name in ("fog", "snow") for s in (1, 5) for seed in (0, 1)
@@ -35,7 +35,7 @@ def test_checksum_tells_settings_apart() -> None:
     assert len(checksums) == 8
 
 
-def test_cache_holds_the_same_images_and_is_used_again(tmp_path: Path) -> None:
+def test_the_cache_contains_the_same_images_and_is_reused(tmp_path: Path) -> None:
     clean, reported = images(), list[int]()
     fly = corrupt_images(clean, "gaussian_noise", 3)
     made = corrupt_images(clean, "gaussian_noise", 3, cache=tmp_path / "cache", advance=reported.append)

@@ -22,7 +22,7 @@ def left(path: Path) -> list[str]:
     return sorted(p.name for p in path.parent.iterdir())
 
 
-def test_a_file_comes_whole_with_progress(server: Server, file: Path) -> None:
+def test_a_complete_download_reports_progress(server: Server, file: Path) -> None:
     reported: list[tuple[int, int | None]] = []
     download([server.url("good", "f")], file, MD5, len(BODY), lambda done, total: reported.append((done, total)))
     assert file.read_bytes() == BODY
@@ -54,7 +54,7 @@ def test_a_later_call_resumes_where_the_earlier_one_stopped(server: Server, file
     assert left(file) == ["f"]
 
 
-def test_a_changed_file_is_not_glued_to_the_old_beginning(server: Server, file: Path) -> None:
+def test_a_changed_file_is_not_appended_to_the_old_part(server: Server, file: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         download([server.url("good", "f")], file, None, progress=lambda done, total: print(1 / 0))
     server.etag, server.content["f"] = '"two"', BODY[::-1]

@@ -13,7 +13,7 @@ def images(count: int = 6) -> ArrayImages:
     return ArrayImages("six", pixels, np.arange(count) % 3, 3)
 
 
-def test_pixels_come_in_the_order_asked_for() -> None:
+def test_pixels_are_in_the_requested_order() -> None:
     data = images()
     assert np.array_equal(data.pixels([4, 0, 4]), data.array[[4, 0, 4]])
     assert data.pixels([]).shape == (0, 4, 4, 3)

@@ -35,7 +35,7 @@ def test_accuracy_counts_images_not_batches() -> None:
     assert accuracy(lambda x: x, batches) == 2 / 3
 
 
-def test_weights_come_back_and_the_checksum_is_the_files(tmp_path: Path) -> None:
+def test_saved_weights_load_and_the_checksum_is_that_of_the_file(tmp_path: Path) -> None:
     model = build("resnet20").to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     digest = save_weights(model, tmp_path / "w.safetensors", {"model": "resnet20"})
     assert digest == checksum(tmp_path / "w.safetensors")

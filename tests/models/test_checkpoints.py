@@ -101,7 +101,7 @@ def test_another_architecture_is_named(tmp_path: Path, weights: dict[str, Tensor
     assert message.endswith("it fits resnet20")
 
 
-def test_depth_is_told_apart(weights: dict[str, Tensor]) -> None:
+def test_architectures_of_another_depth_do_not_match(weights: dict[str, Tensor]) -> None:
     assert matching_architectures(weights) == ["resnet20"]
     with torch.device("meta"):
         assert matching_architectures(dict(build("wrn-40-2", num_classes=100).state_dict())) == ["wrn-40-2"]

@@ -102,7 +102,7 @@ def test_the_recipe_equals_its_transcription() -> None:
     assert_same(trained(network()), transcription(network()))
 
 
-def test_progress_tells_where_it_stands() -> None:
+def test_progress_is_reported_after_every_step() -> None:
     reported = list(train(network(), *data(), RECIPE))
     assert [(at.epoch, at.step, at.steps_per_epoch) for at in reported] == [(e, s, 2) for e in range(3) for s in (1, 2)]
     assert all(0 <= at.accuracy <= 1 and at.loss > 0 for at in reported)
