@@ -9,7 +9,7 @@ from torch import Tensor
 
 import ttc
 from ttc.corruptions import CORRUPTIONS
-from ttc.data import as_tensor, corrupted, first
+from ttc.data import as_tensor, corrupt_images, first
 from ttc.data.embedded_images import embedded as embedded_images
 from ttc.deploy import Guard
 from ttc.models import embedded
@@ -22,7 +22,7 @@ SMALL, LARGE = 300, 1000  # images of each corruption
 @cache
 def domain(corruption: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Images under one corruption at severity 5."""
-    images = corrupted(first(embedded_images(), count), corruption, 5, seed)
+    images = corrupt_images(first(embedded_images(), count), corruption, 5, seed)
     return as_tensor(images.pixels(range(count))), torch.from_numpy(images.labels)
 
 

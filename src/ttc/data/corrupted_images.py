@@ -1,4 +1,4 @@
-"""Any clean dataset, corrupted on the fly or from a cache on disk."""
+"""Any clean dataset, corrupted on the fly or read from a cache on disk."""
 
 import hashlib
 from collections.abc import Callable
@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ttc.data.images import Images, Indices, Labels, Pixels, checked_indices
+from ttc.data.images import Images, Indices, Labels, Pixels, validate_indices
 from ttc.data.location import unwritable
 from ttc.files import atomic
 
 if TYPE_CHECKING:
-    from ttc.corruptions.severity_tables import TableName  # reading clean data must not wait for torch
+    from ttc.corruptions.severity_tables import TableName  # reading clean data must not import torch
 
-CHUNK = 256  # pictures corrupted at once while a cache is filled
+CHUNK = 256  # images corrupted at once while a cache is filled
 
 
 @dataclass(frozen=True, eq=False)
 class CorruptedImages:
-    """Pictures corrupted when asked for; each depends on its own index, never on the batch it is asked in.
+    """Images corrupted on demand; each depends on its own index, never on the batch it is part of.
 
-    The checksum covers the clean data's checksum, the settings, and what the generator makes of the first picture:
-    a changed generator gives another checksum, so results and caches of the old one are never taken for the new.
+    The checksum covers the checksum of the clean data, the settings, and the first corrupted image: if the
+    implementation of a corruption changes, so does the checksum, and outdated results and caches are not reused.
     """
 
     images: Images
@@ -50,7 +50,7 @@ class CorruptedImages:
         return len(self.images)
 
     def pixels(self, indices: Indices) -> Pixels:
-        index = checked_indices(self.name, indices, len(self))
+        index = validate_indices(self.name, indices, len(self))
         if self.stored is not None:
             return np.asarray(self.stored[index])
         from ttc.corruptions import corrupt
@@ -64,7 +64,7 @@ class CorruptedImages:
         return hashlib.sha256(settings.encode() + self.pixels([0]).tobytes()).hexdigest()
 
 
-def corrupted(
+def corrupt_images(
     images: Images,
     corruption: str,
     severity: int,
@@ -73,13 +73,31 @@ def corrupted(
     cache: Path | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Images:
-    """``images`` with one corruption; with a ``cache`` directory all are made now, once, and read back from disk.
+    """Corrupt a dataset, on demand or once into a cache on disk.
 
-    ``advance`` is told how many pictures were made, each time some were, while the cache is being filled.
+    Args:
+        images: The clean dataset.
+        corruption: The name of a corruption, such as ``"fog"``.
+        severity: 1 … 5; 0 leaves the images unchanged.
+        seed: The seed of the random numbers.
+        table: The severity table, ``"cifar"`` or ``"imagenet"``; by default the one nearest to the image size.
+        cache: A directory. If given, all images are corrupted now, unless a previous call did so, and read from there.
+        advance: Called with the number of images just written while the cache is being filled.
+
+    Returns:
+        The corrupted dataset, with the labels and indices of ``images``.
+
+    Raises:
+        TTCError: The corruption, severity or table does not exist, or the cache cannot be written.
+
+    Example:
+        >>> from ttc.data import embedded, first
+        >>> corrupt_images(first(embedded(), 8), "fog", severity=5).name
+        'CIFAR-10 test, first 2,000[:8] fog 5'
     """
     made = CorruptedImages(images, corruption, severity, seed, table)
     if cache is None:
-        made.pixels([0])  # a wrong name or severity is refused here, not in the middle of a run
+        made.pixels([0])  # an invalid name or severity is rejected here, not in the middle of a run
         return made
     path = cache / f"{corruption}-{severity}-{made.checksum[:16]}.npy"
     if not path.exists():
