@@ -1,4 +1,4 @@
-"""The views of an image that the A-step looks at: the paper's augmentation study.
+"""The views of an image that the A-step predicts: the paper's augmentation study.
 
 A view maps a batch (N, C, H, W) to a batch of the same shape. The random ones draw from a seed and a step, so they
 replay after a reset, and copy and pickle like any value.
