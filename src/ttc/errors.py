@@ -8,13 +8,14 @@ class TTCError(ValueError):
     """Invalid input, in one sentence: what was expected, what came, what to do. The command line prints it bare."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> TTCError:
+def unknown(kind: str, name: str, known: Iterable[str], *, of: str = "") -> TTCError:
     """Make the error for a name that does not exist, with the nearest known one as a suggestion.
 
     Args:
         kind: What is named, such as ``"method"``.
         name: What the user wrote.
         known: The valid names, in the order to list them.
+        of: What the name belongs to, such as the method of an option.
 
     Returns:
         The error, to be raised.
@@ -27,4 +28,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> TTCError:
     lowered = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1)
     suggestion = f" (did you mean '{lowered[close[0]]}'?)" if close else ""
-    return TTCError(f"unknown {kind} '{name}'{suggestion}; choose from: {', '.join(names) or 'none'}")
+    owner = f" of '{of}'" if of else ""
+    choices = f"choose from: {', '.join(names)}" if names else "there is none"
+    return TTCError(f"unknown {kind} '{name}'{owner}{suggestion}; {choices}")

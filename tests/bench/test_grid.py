@@ -2,11 +2,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import ttc
 from tests.bench.conftest import workload
 from ttc.bench import Spec, method_specs
 from ttc.bench.grid import Grid, cells
+from ttc.core import Adapter
 from ttc.corruptions import CORRUPTIONS
 from ttc.errors import TTCError
 from ttc.files import checksum
@@ -117,7 +119,12 @@ def test_the_source_file_of_an_own_builder_is_part_of_the_hash(place: Path) -> N
 def test_an_adapter_is_built_once_per_method(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     build = method_specs.build
-    monkeypatch.setattr(method_specs, "build", lambda *given: (built.append(given[1]), build(*given))[1])
+
+    def counted_build(network: nn.Module, method: str, options: str) -> Adapter:
+        built.append(method)
+        return build(network, method, options)
+
+    monkeypatch.setattr(method_specs, "build", counted_build)
     resolved = workload()
     cells(Grid(specs("norm", "tent"), ("fog", "snow"), images=4, seeds=(0, 1)), resolved)
     cells(Grid(specs("norm", "tent"), ("contrast",), images=4, batch_sizes=(7,)), resolved)

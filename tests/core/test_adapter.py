@@ -20,13 +20,15 @@ import ttc
         (lambda x: x.long(), "expected float images, got torch.int64"),
         (lambda x: x.double(), "the images are torch.float64 and the model torch.float32"),
         (lambda x: x.to("meta"), "the images are on meta and the model on cpu"),
-        (lambda x: x * float("nan"), "the images hold NaN or infinite values"),
-        (lambda x: x / 0, "the images hold NaN or infinite values"),
+        (lambda x: x * float("nan"), "the images contain NaN or infinite values"),
+        (lambda x: x / 0, "the images contain NaN or infinite values"),
         (lambda x: x.numpy(), r"expected a tensor of images \(N, C, H, W\), got ndarray"),
         (lambda x: torch.full_like(x, 3e38), "the model's outputs for this batch are not finite"),
     ],
 )
-def test_bad_images_are_refused_with_the_reason(bad: Any, message: str, model: nn.Module, stream: list[Tensor]) -> None:
+def test_bad_images_are_rejected_with_the_reason(
+    bad: Any, message: str, model: nn.Module, stream: list[Tensor]
+) -> None:
     adapter, untroubled = ttc.adapt(model, "ttc"), ttc.adapt(model, "ttc")
     with pytest.raises(ttc.TTCError, match=message):
         adapter(bad(stream[0]))

@@ -1,4 +1,4 @@
-"""Saved adaptations: what a file holds, and what is refused."""
+"""Saved adaptations: what a file holds, and what is rejected."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import ClusteringAdapter, GaussianNoise, RandomRotation
-from ttc.core import Adapter, Classifier, copy_with_trainable_norms, read_adaptation
+from ttc.core import Adapter, Classifier, read_adaptation
+from ttc.nn import copy_with_trainable_norms
 
 adam = partial(torch.optim.Adam, lr=1e-2)
 
@@ -26,7 +27,7 @@ def saved(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> Path:
     return tmp_path / "adapted.safetensors"
 
 
-def refusal(call: Any, *args: Any, **options: Any) -> str:
+def rejection(call: Any, *args: Any, **options: Any) -> str:
     with pytest.raises(ttc.TTCError) as caught:
         call(*args, **options)
     assert "\n" not in str(caught.value)
@@ -36,7 +37,7 @@ def refusal(call: Any, *args: Any, **options: Any) -> str:
 def test_a_file_says_what_it_is_and_holds_only_what_changed(saved: Path, model: nn.Module) -> None:
     with safe_open(saved, "pt") as file:
         metadata, names = file.metadata(), list(file.keys())
-    assert metadata["format"] == "ttc-adaptation-1"
+    assert metadata["format"] == "ttc-adaptation-2"
     assert metadata["method"] == "ttc"
     assert metadata["options"] == '{"bandwidth": 2.0}'
     assert metadata["version"] == ttc.__version__
@@ -58,44 +59,46 @@ def test_a_large_model_makes_a_small_file(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "small.safetensors").stat().st_size < 16384
 
 
-def test_another_model_is_refused(saved: Path, model: nn.Module) -> None:
+def test_another_model_is_rejected(saved: Path, model: nn.Module) -> None:
     torch.manual_seed(3)
     other = type(model)()
-    assert "another model" in refusal(ttc.load_adaptation, other, saved)
+    assert "another model" in rejection(ttc.load_adaptation, other, saved)
     wider = type(model)(classes=7)
-    assert "another model" in refusal(ttc.load_adaptation, wider, saved)
+    assert "another model" in rejection(ttc.load_adaptation, wider, saved)
 
 
-def test_other_options_and_methods_are_refused(saved: Path, model: nn.Module, stream: list[Tensor]) -> None:
-    assert "bandwidth=2.0, this adapter has bandwidth=3.0" in refusal(ttc.load_adaptation, model, saved, bandwidth=3.0)
-    assert "spc_weight=its default" in refusal(ttc.load_adaptation, model, saved, spc_weight=3.0)
+def test_other_options_and_methods_are_rejected(saved: Path, model: nn.Module, stream: list[Tensor]) -> None:
+    assert "bandwidth=2.0, this adapter has bandwidth=3.0" in rejection(
+        ttc.load_adaptation, model, saved, bandwidth=3.0
+    )
+    assert "spc_weight=its default" in rejection(ttc.load_adaptation, model, saved, spc_weight=3.0)
     adapter = ttc.adapt(model, "tent")
-    assert "saved by the method 'ttc', this adapter is 'tent'" in refusal(adapter.load, saved)
-    assert "bandwidth" in refusal(ttc.adapt(model, "ttc").load, saved)
+    assert "saved by the method 'ttc', this adapter is 'tent'" in rejection(adapter.load, saved)
+    assert "bandwidth" in rejection(ttc.adapt(model, "ttc").load, saved)
     ttc.load_adaptation(model, saved, bandwidth=2.0)
 
 
-def test_damaged_and_foreign_files_are_refused(saved: Path, model: nn.Module, tmp_path: Path) -> None:
+def test_damaged_and_foreign_files_are_rejected(saved: Path, model: nn.Module, tmp_path: Path) -> None:
     whole = saved.read_bytes()
     broken = tmp_path / "broken.safetensors"
-    assert "there is no saved adaptation" in refusal(ttc.load_adaptation, model, broken)
+    assert "there is no saved adaptation" in rejection(ttc.load_adaptation, model, broken)
     for cut in (0, 1, 8, 100, len(whole) // 2, len(whole) - 1):
         broken.write_bytes(whole[:cut])
-        assert str(broken) in refusal(ttc.load_adaptation, model, broken)
+        assert str(broken) in rejection(ttc.load_adaptation, model, broken)
     for position in range(0, len(whole), 97):
         flipped = bytearray(whole)
         flipped[position] ^= 1
         broken.write_bytes(flipped)
-        assert str(broken) in refusal(ttc.load_adaptation, model, broken)
+        assert str(broken) in rejection(ttc.load_adaptation, model, broken)
     save_file({"x": torch.zeros(1)}, broken)
-    assert "no saved adaptation of this version (format None)" in refusal(ttc.load_adaptation, model, broken)
-    assert "cannot write" in refusal(ttc.adapt(model, "tent").save, Path("/proc/none/adapted.safetensors"))
+    assert "has the format None, this version reads ttc-adaptation-2" in rejection(ttc.load_adaptation, model, broken)
+    assert "cannot write" in rejection(ttc.adapt(model, "tent").save, Path("/proc/none/adapted.safetensors"))
 
 
-def test_a_refused_file_changes_nothing(saved: Path, model: nn.Module, stream: list[Tensor]) -> None:
+def test_a_rejected_file_changes_nothing(saved: Path, model: nn.Module, stream: list[Tensor]) -> None:
     adapter, untroubled = ttc.adapt(model, "tent"), ttc.adapt(model, "tent")
     adapter(stream[0]), untroubled(stream[0])
-    refusal(adapter.load, saved)
+    rejection(adapter.load, saved)
     assert torch.equal(adapter(stream[1]), untroubled(stream[1]))
 
 
@@ -115,20 +118,20 @@ def test_an_interrupted_save_leaves_the_old_file(
     assert list(saved.parent.iterdir()) == [saved]
 
 
-def test_what_a_file_cannot_hold_is_given_again(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> None:
+def test_what_a_file_cannot_contain_is_passed_again(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> None:
     view = GaussianNoise(std=0.05, seed=3)
     adapter = ttc.adapt(model, "ttc", optimizer=adam, view=view, samples_per_step=48)
     for batch in stream:
         adapter(batch)
     adapter.save(tmp_path / "own.safetensors")
     path = tmp_path / "own.safetensors"
-    message = refusal(ttc.load_adaptation, model, path)
-    assert "optimizer=partial(torch.optim.adam.Adam, lr=0.01), which a file cannot hold" in message
-    assert "view=GaussianNoise(" in refusal(ttc.load_adaptation, model, path, optimizer=adam)
+    message = rejection(ttc.load_adaptation, model, path)
+    assert "optimizer=partial(torch.optim.adam.Adam, lr=0.01), which a file cannot contain" in message
+    assert "view=GaussianNoise(" in rejection(ttc.load_adaptation, model, path, optimizer=adam)
     slow = partial(torch.optim.Adam, lr=1e-3)
-    assert "lr=0.001" in refusal(ttc.load_adaptation, model, path, optimizer=slow, view=view)
+    assert "lr=0.001" in rejection(ttc.load_adaptation, model, path, optimizer=slow, view=view)
     other = RandomRotation()
-    assert "RandomRotation(" in refusal(ttc.load_adaptation, model, path, optimizer=adam, view=other)
+    assert "RandomRotation(" in rejection(ttc.load_adaptation, model, path, optimizer=adam, view=other)
     loaded = ttc.load_adaptation(model, path, optimizer=adam, view=GaussianNoise(std=0.05, seed=3))
     assert torch.equal(loaded(stream[0]), adapter(stream[0]))
 
@@ -139,7 +142,7 @@ def test_pairs_of_numbers_come_back(model: nn.Module, stream: list[Tensor], tmp_
     adapter(stream[0])
     adapter.save(tmp_path / "tipi.safetensors")
     loaded = ttc.load_adaptation(model, tmp_path / "tipi.safetensors")
-    assert loaded.recipe == adapter.recipe
+    assert loaded.config == adapter.config
     assert torch.equal(loaded(stream[1]), adapter(stream[1]))
 
 
@@ -155,12 +158,12 @@ def test_an_adapter_put_together_by_hand_saves_too(model: nn.Module, stream: lis
     assert read_adaptation(tmp_path / "own.safetensors").method == "ClusteringAdapter"
 
 
-def test_a_state_that_does_not_fit_is_refused_whole(saved: Path, model: nn.Module, stream: list[Tensor]) -> None:
+def test_a_state_that_does_not_fit_is_rejected_whole(saved: Path, model: nn.Module, stream: list[Tensor]) -> None:
     adapter, untroubled = ttc.adapt(model, "ttc", bandwidth=2.0), ttc.adapt(model, "ttc", bandwidth=2.0)
     adapter(stream[0]), untroubled(stream[0])
-    from ttc.core import saving
+    from ttc.core import checkpoint
 
     found = read_adaptation(saved)
     found.state["model"]["network.body.1.weight"] = torch.zeros(3)
-    assert "does not fit" in refusal(saving.restore, adapter, found)
+    assert "does not fit" in rejection(checkpoint.restore, adapter, found)
     assert torch.equal(adapter(stream[1]), untroubled(stream[1]))

@@ -30,7 +30,7 @@ class Returns(nn.Module):
     def forward(self, x: Tensor) -> object:
         features = self.bn(self.conv(x)).mean((2, 3))
         logits = self.fc(features)
-        answers: dict[str, object] = {
+        predictions: dict[str, object] = {
             "tensor": logits,
             "tuple": (logits, features),
             "dict": {"logits": logits, "features": features},
@@ -38,7 +38,7 @@ class Returns(nn.Module):
             "twice": logits + (self.fc(features) if self.kind == "twice" else 0),
             "none": None,
         }
-        return answers[self.kind]
+        return predictions[self.kind]
 
 
 def conv() -> nn.Module:
@@ -67,7 +67,10 @@ def test_the_obvious_head_is_found(model: nn.Module, head: str) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (nn.Sequential(conv(), nn.Flatten()), "no linear layer to take as its head; name the final layer with head="),
+        (
+            nn.Sequential(conv(), nn.Flatten()),
+            "no linear layer that could be its head; name the final layer with head=",
+        ),
         (
             Named(conv=conv(), head=nn.Linear(4, 2), head_dist=nn.Linear(4, 2)),
             "several heads; name the one for the classes: head='head', head='head_dist'",
@@ -115,7 +118,7 @@ def test_a_convolutional_head_gives_flat_features() -> None:
         ("none", "got NoneType"),
     ],
 )
-def test_a_model_that_returns_something_else_is_refused(kind: str, message: str) -> None:
+def test_a_model_that_returns_something_else_is_rejected(kind: str, message: str) -> None:
     adapter = ttc.adapt(Returns(kind), "ttc")
     with pytest.raises(ttc.TTCError, match=message):
         adapter(torch.rand(4, 3, 8, 8))
@@ -141,7 +144,7 @@ def test_a_compiled_model_is_adapted_uncompiled(model: nn.Module, stream: list[T
     assert torch.equal(ttc.adapt(compiled, "ttc")(stream[0]), ttc.adapt(model, "ttc")(stream[0]))  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_copied_is_refused() -> None:
+def test_what_cannot_be_copied_is_rejected() -> None:
     class Stubborn(nn.Linear):
         def __deepcopy__(self, memo: object) -> nn.Module:
             raise RuntimeError("no copies")
@@ -150,7 +153,7 @@ def test_what_cannot_be_copied_is_refused() -> None:
         Classifier(Stubborn(4, 2))
 
 
-def test_what_is_not_a_module_is_refused() -> None:
+def test_what_is_not_a_module_is_rejected() -> None:
     with pytest.raises(ttc.TTCError, match=r"expected a torch\.nn\.Module to adapt, got function"):
         ttc.adapt(lambda x: x)  # type: ignore[arg-type]
 

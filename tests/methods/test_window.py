@@ -1,4 +1,4 @@
-"""The sliding window: what is answered among what, and that each image is learned from once."""
+"""The sliding window: what is predicted among what, and that each image is learned from once."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,29 +9,29 @@ import torch
 from torch import Tensor, nn
 
 import ttc
-from ttc.core import Adapter, Classifier, frozen
-from ttc.nn.normalization import BatchNorm
-from ttc.methods.window import WindowNorm, WindowAdapter
+from ttc.core import Adapter, Classifier
 from ttc.deploy import Guard, Policy
 from ttc.methods.small_batches import WINDOW
+from ttc.methods.window import WindowAdapter
+from ttc.nn import BatchStatisticsNorm, WindowNorm, frozen_copy
 
 Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
 
 
 class Recorder(Adapter):
-    """Answers each image with its first value, and notes what it was shown to learn from and to answer."""
+    """Answers each image with its first value, and notes what it was shown to learn from and to prediction."""
 
     def __init__(self, model: Classifier) -> None:
         super().__init__(model)
         self.learned: list[list[float]] = []
-        self.answered: list[list[float]] = []
+        self.predicted: list[list[float]] = []
 
     def adapt(self, x: Tensor) -> Tensor:
         self.learned.append(x[:, 0, 0, 0].tolist())
         return x[:, 0, 0, :1]
 
     def infer(self, x: Tensor) -> Tensor:
-        self.answered.append(x[:, 0, 0, 0].tolist())
+        self.predicted.append(x[:, 0, 0, 0].tolist())
         return x[:, 0, 0, :1]
 
 
@@ -45,15 +45,15 @@ def numbers(values: list[float]) -> list[int]:
 
 @pytest.fixture
 def recorder(model: nn.Module) -> Recorder:
-    return Recorder(frozen(Classifier(model), partial(WindowNorm, places=5)))
+    return Recorder(frozen_copy(Classifier(model), partial(WindowNorm, places=5)))
 
 
-def test_each_batch_is_answered_among_the_last_images(recorder: Recorder) -> None:
+def test_each_batch_is_predicted_among_the_last_images(recorder: Recorder) -> None:
     window = WindowAdapter(recorder, 5)
     for first in (0, 2, 4, 6):
-        answer = window(numbered(first, first + 2))
-        assert numbers(answer[:, 0].tolist()) == [first, first + 1]
-    assert [numbers(shown) for shown in recorder.answered] == [[0, 1], [0, 1, 2, 3], [3, 4, 5, 6, 7]]
+        prediction = window(numbered(first, first + 2))
+        assert numbers(prediction[:, 0].tolist()) == [first, first + 1]
+    assert [numbers(shown) for shown in recorder.predicted] == [[0, 1], [0, 1, 2, 3], [3, 4, 5, 6, 7]]
     assert [numbers(shown) for shown in recorder.learned] == [[0, 1, 2, 3, 4, 5]]
 
 
@@ -75,7 +75,7 @@ def test_images_of_another_shape_begin_a_new_window(recorder: Recorder) -> None:
     window(numbered(0, 3))
     window(numbered(10, 12, side=6))
     window(numbered(20, 22, side=6))
-    assert [numbers(shown) for shown in recorder.answered] == [[0, 1, 2], [10, 11]]
+    assert [numbers(shown) for shown in recorder.predicted] == [[0, 1, 2], [10, 11]]
     assert [numbers(shown) for shown in recorder.learned] == [[10, 11, 20, 21]]
 
 
@@ -93,7 +93,7 @@ def test_the_source_stands_in_for_missing_images() -> None:
     torch.manual_seed(0)
     layer = nn.BatchNorm2d(2)
     layer.running_mean, layer.running_var = torch.tensor([0.5, -1.0]), torch.tensor([2.0, 0.3])
-    filled = WindowNorm(BatchNorm(layer), places=8)
+    filled = WindowNorm(BatchStatisticsNorm(layer), places=8)
     x = torch.randn(3, 2, 4, 4) * 2 + 1
     values = x.double().transpose(0, 1).flatten(1)  # (C, 48), and 80 of the source with its mean and variance
     source_mean, source_variance = layer.running_mean.double(), layer.running_var.double()
@@ -103,7 +103,7 @@ def test_the_source_stands_in_for_missing_images() -> None:
     expected = (x.double() - mean.view(shape)) / (square - mean**2 + layer.eps).sqrt().view(shape)
     torch.testing.assert_close(filled(x).double(), expected, rtol=1e-5, atol=1e-5)
     full = torch.randn(8, 2, 4, 4)
-    assert torch.equal(filled(full), BatchNorm(layer)(full))
+    assert torch.equal(filled(full), BatchStatisticsNorm(layer)(full))
 
 
 @pytest.mark.parametrize("name", ["tent", "ttc", "eta", "norm-ema", "t3a"])
@@ -130,7 +130,7 @@ def test_large_batches_pass_untouched(model: nn.Module, labelled: Images) -> Non
         assert torch.equal(window(batch), plain(batch))
 
 
-def test_answers_that_stand_alone_cost_no_window(model: nn.Module) -> None:
+def test_predictions_that_stand_alone_cost_no_window(model: nn.Module) -> None:
     adapter = ttc.adapt(model, "source", small_batches="window")
     assert isinstance(adapter, WindowAdapter)
     sizes: list[int] = []
@@ -165,10 +165,10 @@ def test_a_guard_compares_networks_within_the_window(model: nn.Module, labelled:
     for image in images:
         guard(image[None])
     assert guard.mode == "adapting", [*guard.events]
-    assert guard.stats["disagreement"] < 0.2  # images shown alone would be answered almost at random
+    assert guard.stats["disagreement"] < 0.2  # images shown alone would be predicted almost at random
 
 
-def test_a_model_without_source_statistics_is_refused() -> None:
+def test_a_model_without_source_statistics_is_rejected() -> None:
     bare = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten(), nn.Linear(16, 2)
     )
@@ -176,7 +176,7 @@ def test_a_model_without_source_statistics_is_refused() -> None:
         ttc.adapt(bare, "ttc", small_batches="window")
 
 
-def test_single_images_are_answered_almost_as_large_batches(model: nn.Module, labelled: Images) -> None:
+def test_single_images_are_predicted_almost_as_large_batches(model: nn.Module, labelled: Images) -> None:
     images, labels = labelled(400, 1.0, 11)
     images = images * torch.tensor([0.3, 0.5, 0.9]).view(1, 3, 1, 1) + 0.25
 

@@ -134,7 +134,7 @@ class ResolvedWorkload:
         clean = _take(self._clean, images, dataset.by_class)
         if domain.corruption == CLEAN:
             return clean
-        return data.corrupted(clean, *domain, cache=self.cache if cached else None)
+        return data.corrupt_images(clean, *domain, cache=self.cache if cached else None)
 
 
 @dataclass(frozen=True)

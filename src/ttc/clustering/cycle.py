@@ -67,9 +67,7 @@ class ClusteringAdapter(Adapter):
         if propagate not in {"all", "selected"}:
             raise TTCError(f"propagate is 'all' or 'selected', got '{propagate}'")
         if propagate == "selected" and (unselected or together):
-            raise TTCError(
-                "propagate='selected' learns from the selected samples alone, one pass per view; leave out it or the other option"
-            )
+            raise TTCError("propagate='selected' learns from the selected samples alone, with one pass per view")
         self.propagate = propagate
         if propagate == "selected":
             make_selective_(model.network)

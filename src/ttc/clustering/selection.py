@@ -55,11 +55,12 @@ class BelowMeanEntropy(Selector):
     on: str = "fused"
     inclusive: bool = True
     image_weight: float = 0.0
-    average: Tensor | None = field(default=None, init=False)
+    average: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:
         if self.on not in {"fused", "plain"}:
             raise TTCError(f"select_on is 'fused' or 'plain', got '{self.on}'")
+        self.average = None
 
     def __call__(self, assignment: Assignment) -> Tensor:
         value = assignment.entropy if self.on == "fused" else softmax_entropy(assignment.views[0].logits)
@@ -100,7 +101,10 @@ class ReliableAndDiverse(Selector):
     entropy_margin: float
     redundancy_margin: float
     momentum: float = 0.9
-    mean_probability: Tensor | None = field(default=None, init=False)
+    mean_probability: Tensor | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mean_probability = None
 
     def __call__(self, assignment: Assignment) -> Tensor:
         value = assignment.entropy.detach()

@@ -57,7 +57,7 @@ class Adapter(Part, ABC):
         """
         with self.lock, torch.inference_mode(False):
             x = self.validate(x)
-            self._capture_initial()
+            self.mark_initial()
             before = Snapshot(self.model) if updates_statistics(self.model) else None
             try:
                 with torch.enable_grad():
@@ -102,6 +102,15 @@ class Adapter(Part, ABC):
         return x
 
     @final
+    def mark_initial(self) -> None:
+        """Make the present state the one that :meth:`reset` restores, unless there is one; the first call does this."""
+        if self._initial is None:
+            for part in self.parts():
+                if isinstance(part, Adapter):
+                    part.mark_initial()
+            self._initial = capture_state(self)
+
+    @final
     def reset(self) -> None:
         """Restore the state from before the first batch."""
         with self.lock, torch.inference_mode(False):
@@ -126,7 +135,7 @@ class Adapter(Part, ABC):
             state: The state of this adapter, or of one built alike.
         """
         with self.lock, torch.inference_mode(False):
-            self._capture_initial()
+            self.mark_initial()
             restore_state(self, state, self.device)
 
     @final
@@ -137,7 +146,7 @@ class Adapter(Part, ABC):
             path: The safetensors file to write, whole or not at all.
         """
         with self.lock:
-            self._capture_initial()
+            self.mark_initial()
             checkpoint.save(self, Path(path))
 
     @final
@@ -151,13 +160,13 @@ class Adapter(Part, ABC):
             TTCError: If the file is damaged, or of another model, method or options; nothing has changed then.
         """
         with self.lock:
-            self._capture_initial()
+            self.mark_initial()
             checkpoint.restore(self, checkpoint.read(Path(path)))
 
     @property
     def initial_tensors(self) -> Mapping[str, Tensor]:
         """The trainable parameters and buffers of the model from before the first batch, by name."""
-        self._capture_initial()
+        self.mark_initial()
         if "model" in self.state_attributes:
             tensors: Mapping[str, Tensor] = self._initial["model"]
             return tensors
@@ -246,13 +255,6 @@ class Adapter(Part, ABC):
         finally:
             before.restore(self.model)
 
-    def _capture_initial(self) -> None:
-        if self._initial is None:
-            for part in self.parts():
-                if isinstance(part, Adapter):
-                    part._capture_initial()
-            self._initial = capture_state(self)
-
 
 def require_finite(logits: Tensor) -> Tensor:
     """Return ``logits``, or reject the batch if the model's outputs are not finite: learning from those would ruin it.
@@ -266,7 +268,7 @@ def require_finite(logits: Tensor) -> Tensor:
 
 
 def _expected_input(model: nn.Module) -> str:
-    """Describe what the first convolution expects, as far as it can be told."""
+    """Describe what the first convolution expects, as far as it is known."""
     ranks = {nn.Conv1d: "(N, {0}, L)", nn.Conv2d: "(N, {0}, H, W)", nn.Conv3d: "(N, {0}, D, H, W)"}
     for module in model.modules():
         for kind, shape in ranks.items():

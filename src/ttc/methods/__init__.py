@@ -1,6 +1,7 @@
 """The methods by name, and ``adapt``, which builds one around a model."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +11,33 @@ from torch import nn
 from ttc.core import Adapter, AdapterConfig, Classifier, read_adaptation
 from ttc.errors import TTCError, unknown
 from ttc.fast import accelerate_
-from ttc.methods import eta, norm, source, t3a, tent, tipi, ttc
 from ttc.methods.flip import with_flip
 from ttc.methods.method import Method, Option, method_of
 from ttc.methods.small_batches import with_small_batches
 
 __all__ = ["METHODS", "Method", "Option", "adapt", "find_method", "load_adaptation", "register"]
 
-_TABLE: tuple[Method, ...] = (
-    source.METHOD,
-    norm.METHOD,
-    norm.BLEND,
-    norm.EMA,
-    t3a.METHOD,
-    t3a.PAPER,
-    tent.METHOD,
-    eta.METHOD,
-    eta.PAPER,
-    tipi.METHOD,
-    ttc.METHOD,
-    *ttc.COMBINATIONS,
-    with_flip(source.METHOD),
-    with_flip(norm.METHOD),
-    with_flip(tent.METHOD),
-)
+_MODULES = (
+    "source",
+    "norm",
+    "t3a",
+    "tent",
+    "eta",
+    "tipi",
+    "ttc",
+)  # one file per method, with its entry METHOD and those of its VARIANTS
+_WITH_FLIP = ("source", "norm", "tent")
 
-METHODS: dict[str, Method] = {method.name: method for method in _TABLE}
+
+def _table() -> dict[str, Method]:
+    modules = [import_module(f"ttc.methods.{name}") for name in _MODULES]
+    entries: list[Method] = [entry for module in modules for entry in (module.METHOD, *getattr(module, "VARIANTS", ()))]
+    methods = {entry.name: entry for entry in entries}
+    controls = [with_flip(methods[name]) for name in _WITH_FLIP]
+    return {**methods, **{control.name: control for control in controls}}
+
+
+METHODS: dict[str, Method] = _table()
 """The methods by name."""
 
 
@@ -77,6 +79,7 @@ def adapt(
     *,
     head: str | None = None,
     small_batches: bool | str = False,
+    accelerate: bool = True,
     compile: bool = False,
     autocast: bool = False,
     **options: Any,
@@ -92,6 +95,8 @@ def adapt(
         head: The name of the final layer, where it cannot be found.
         small_batches: ``True`` converts the method for small batches, down to single images; ``"average"``, ``"blend"``
             or ``"window"`` choose how (:func:`ttc.methods.small_batches.with_small_batches`).
+        accelerate: Run the network in a faster form with the same outputs up to rounding (:mod:`ttc.fast`); ``False``
+            runs it as written.
         compile: Compile the network: a minute at the first batch of each shape, needs a C++ compiler.
         autocast: Compute in bfloat16 where the hardware has it.
         **options: Options of the method (``ttc methods NAME`` explains them); ``optimizer`` is a factory such as
@@ -120,7 +125,9 @@ def adapt(
         if small_batches is not False:
             adapter = with_small_batches(adapter, small_batches)
             options["small_batches"] = small_batches
-        accelerate_(adapter.model, compile=compile, autocast=autocast)
+        if accelerate:
+            accelerate_(adapter.model, compile=compile, autocast=autocast)
+        adapter.mark_initial()
     adapter.config = AdapterConfig(entry.name, options if head is None else {**options, "head": head})
     return adapter
 

@@ -52,11 +52,13 @@ def _redundancy_margin(num_classes: int) -> float:
 METHOD = Method(
     name="eta", build=eta, changes=("norm affine",), backwards=1, needs=("large batches",), paper="Niu 2022"
 )
-PAPER = Method(
-    name="eta-paper",
-    build=partial(eta, redundancy_margin=0.05),
-    changes=("norm affine",),
-    backwards=1,
-    needs=("large batches",),
-    paper="as in Lin 2023",
+VARIANTS = (
+    Method(
+        name="eta-paper",
+        build=partial(eta, redundancy_margin=0.05),
+        changes=("norm affine",),
+        backwards=1,
+        needs=("large batches",),
+        paper="as in Lin 2023",
+    ),
 )

@@ -41,6 +41,10 @@ class Method:
         backwards: Backward passes per batch.
         needs: What must be there: ``"large batches"``, ``"source statistics"``, ...
         paper: First author and year.
+        predicts: Whether outputs are predictions from ``"before"`` or ``"after"`` the update with the same batch.
+        smallest_batch: The smallest batch it accepts.
+        memory: What it stores beyond the model and its optimizer, in words; empty for nothing.
+        source_images: How many source images it asks for, as the option ``source_images``; 0 if it needs none.
     """
 
     name: str
@@ -50,6 +54,10 @@ class Method:
     backwards: Passes = 0
     needs: tuple[str, ...] = ()
     paper: str = ""
+    predicts: Literal["before", "after"] = "before"
+    smallest_batch: int = 1
+    memory: str = ""
+    source_images: int = 0
 
     @property
     def description(self) -> str:
@@ -76,11 +84,9 @@ class Method:
         hints = _hints(self._function)
         for name, value in options.items():
             if name not in self.options:
-                raise unknown(f"option of '{self.name}'", name, self.options)
-            choices = self.options[name].choices
+                raise unknown("option", name, self.options, of=self.name)
             if not _fits(value, hints.get(name, Any)):
-                expected = " or ".join(map(repr, choices)) if choices else _in_words(hints[name])
-                raise TTCError(f"the option {name} of '{self.name}' must be {expected}, got {value!r}")
+                raise TTCError(f"{name} must be {_in_words(hints[name])}, got {value!r}")
 
     @property
     def _function(self) -> Callable[..., Adapter]:
@@ -138,35 +144,32 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
+    return any(_fits_member(value, member) for member in _members(hint))
+
+
+def _fits_member(value: Any, member: Any) -> bool:
     """Tell whether a value fits an annotation; kinds of annotation that are not known here fit everything."""
-    for member in _members(hint):
-        origin = get_origin(member) or member
-        if origin is Literal and any(
-            value is choice or (type(value) is type(choice) and value == choice) for choice in get_args(member)
-        ):
-            return True
-        if member is type(None):
-            if value is None:
-                return True
-        elif origin is bool:
-            if isinstance(value, bool):
-                return True
-        elif origin in {int, float}:
-            kinds = int if origin is int else (int, float)
-            if isinstance(value, kinds) and not isinstance(value, bool):
-                return True
-        elif origin is str:
-            if isinstance(value, str):
-                return True
-        elif origin is Callable:
-            if callable(value):
-                return True
-        elif not isinstance(origin, type) or origin in {tuple, list} or isinstance(value, origin):
-            return True
-    return False
+    origin = get_origin(member) or member
+    if origin is Literal:
+        return any(type(value) is type(choice) and value == choice for choice in get_args(member))
+    if origin is bool:
+        return isinstance(value, bool)
+    if origin in {int, float}:
+        return isinstance(value, int if origin is int else (int, float)) and not isinstance(value, bool)
+    if origin is Callable:
+        return callable(value)
+    return not isinstance(origin, type) or origin in {tuple, list} or isinstance(value, origin)
 
 
 def _in_words(hint: Any) -> str:
+    """Say what an annotation allows: "a whole number, 'auto' or None"."""
     words = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", type(None): "None"}
-    members = [get_origin(member) or member for member in _members(hint)]
-    return " or ".join(words.get(member, "a callable" if member is Callable else str(member)) for member in members)
+    found: list[str] = []
+    for member in _members(hint):
+        if get_origin(member) is Literal:
+            found += map(repr, get_args(member))
+        else:
+            origin = get_origin(member) or member
+            found.append("a callable" if origin is Callable else words.get(origin, str(origin)))
+    *others, last = found
+    return f"{', '.join(others)} or {last}" if others else last

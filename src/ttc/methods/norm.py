@@ -81,18 +81,22 @@ def norm_ema(model: Classifier, *, momentum: float = 0.1) -> RunningNormAdapter:
 
 
 METHOD = Method(name="norm", build=norm, changes=("norm statistics",), needs=("large batches",), paper="Schneider 2020")
-BLEND = Method(
-    name="norm-blend",
-    build=norm_blend,
-    changes=("norm statistics",),
-    needs=("source statistics",),
-    paper="Schneider 2020",
-)
-EMA = Method(
-    name="norm-ema",
-    build=norm_ema,
-    changes=("norm statistics",),
-    forwards=2,
-    needs=("source statistics",),
-    paper="Schneider 2020",
+VARIANTS = (
+    Method(
+        name="norm-blend",
+        build=norm_blend,
+        changes=("norm statistics",),
+        needs=("source statistics",),
+        paper="Schneider 2020",
+    ),
+    Method(
+        name="norm-ema",
+        build=norm_ema,
+        changes=("norm statistics",),
+        forwards=2,
+        predicts="after",
+        memory="running statistics",
+        needs=("source statistics",),
+        paper="Schneider 2020",
+    ),
 )

@@ -79,8 +79,8 @@ class T3A(Adapter):
         labels = supports.labels[order]
         sizes = labels.bincount(minlength=self.model.num_classes)
         rank = torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels]
-        kept = order[rank < self.filter_size].sort().values
-        return Supports(*(part[kept] for part in supports))
+        selected = order[rank < self.filter_size].sort().values
+        return Supports(*(part[selected] for part in supports))
 
     def _prototypes(self) -> tuple[Tensor, Tensor]:
         """Return the unit prototype of each class (K, D), and whether the class has supports (K,)."""
@@ -109,11 +109,23 @@ def _supports(features: Tensor, logits: Tensor) -> Supports:
     return Supports(features, logits.argmax(1), softmax_entropy(logits))
 
 
-METHOD = Method(name="t3a", build=t3a, changes=("head",), needs=("linear head",), paper="Iwasawa 2021")
-PAPER = Method(
-    name="t3a-paper",
-    build=partial(t3a, filter_size=1),
+METHOD = Method(
+    name="t3a",
+    build=t3a,
     changes=("head",),
     needs=("linear head",),
-    paper="as in Lin 2023",
+    paper="Iwasawa 2021",
+    predicts="after",
+    memory="100 features per class up to ten classes, else 20",
+)
+VARIANTS = (
+    Method(
+        name="t3a-paper",
+        build=partial(t3a, filter_size=1),
+        changes=("head",),
+        needs=("linear head",),
+        paper="as in Lin 2023",
+        predicts="after",
+        memory="1 feature per class",
+    ),
 )

@@ -145,6 +145,8 @@ METHOD = Method(
     changes=("norm affine", "norm statistics"),
     forwards=(3, 4),
     backwards=2,
+    predicts="after",
+    memory="two sets of running statistics",
     needs=("source statistics",),
     paper="Nguyen 2023",
 )

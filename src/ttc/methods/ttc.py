@@ -173,4 +173,4 @@ METHOD = Method(
     needs=("large batches",),
     paper="Lin 2023",
 )
-COMBINATIONS = _combinations()
+VARIANTS = tuple(_combinations())

@@ -46,9 +46,7 @@ class StatisticsNorm(StatisticsLayer):
         if x.numel() > x.shape[1]:
             return True
         if self.mean is None:
-            raise TTCError(
-                "a batch of one value per channel has no variance, and the layer has no source statistics; use larger batches"
-            )
+            raise TTCError("a batch of one value per channel has no variance, and no source statistics are stored")
         warnings.warn(
             "a normalization layer got one value per channel (a batch of one image): it used its stored statistics; "
             "use larger batches",
@@ -146,7 +144,7 @@ class RunningNorm(StatisticsNorm):
         _require_source(self)
         self.mean = self.mean.repeat(branches, 1)  # (branches, C)
         self.variance = self.variance.repeat(branches, 1)
-        self.momentum, self.branch = momentum, 0
+        self.momentum, self.branch, self.tracking = momentum, 0, False
 
     def forward(self, x: Tensor) -> Tensor:
         mean, variance = self.mean[self.branch], self.variance[self.branch]  # views: batch_norm writes into them

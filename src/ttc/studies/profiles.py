@@ -152,7 +152,7 @@ def _needs(profile: str, wanted: Setting, root: Path) -> tuple[Need, ...]:
     names = ("cifar10",) if profile == "cpu" else wanted.sources
     found = []
     for name in names:
-        state = fetching.state(name, root)
+        state = fetching.source_status(name, root)
         title = catalogue.SOURCES[name].title
         found.append(Need(title, state.status == "present", f"{state.status} in {root}", f"ttc data fetch {name}"))
     if profile == "paper" and wanted.bring:

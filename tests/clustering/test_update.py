@@ -1,0 +1,67 @@
+"""Gradient accumulation and optimizer steps."""
+
+import pytest
+import torch
+from torch import nn
+
+from ttc.clustering import (
+    Updater,
+    selected_mean,
+)
+
+
+def parameter(value: float = 0.0) -> nn.Parameter:
+    return nn.Parameter(torch.tensor([value]))
+
+
+def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes", "values"),
+    [
+        ({}, [10, 10], [-1, -2]),
+        ({"accumulate": 2}, [10, 10, 10, 10], [0, -2, -2, -4]),
+        ({"accumulate": 2, "counter_start": 0}, [10, 10, 10], [-1, -1, -3]),
+        ({"accumulate": 2, "reduction": "mean"}, [10, 10], [0, -1]),
+        ({"accumulate": None}, [100, 100, 40, 40], [0, -2, -2, -4]),  # Q follows the first batch
+        ({"accumulate": None, "count": "samples"}, [100, 40, 60, 200], [0, 0, -3, -4]),
+        ({"reference_batch": 20}, [10, 40], [-0.5, -2.5]),
+    ],
+    ids=str,
+)
+def test_the_updater_accumulates(options: dict[str, object], sizes: list[int], values: list[float]) -> None:
+    weight = parameter()
+    updater = Updater([weight], sgd, **options)  # type: ignore[arg-type]
+    found = []
+    for size in sizes:
+        updater(weight.sum(), size)  # a gradient of one
+        found.append(float(weight.detach()))
+    assert found == values
+    updater.reset()
+    assert updater.accumulated == [None]
+
+
+def test_flush_steps_with_what_there_is() -> None:
+    weight = parameter()
+    updater = Updater([weight], sgd, accumulate=3)
+    updater.flush()
+    assert float(weight.detach()) == 0
+    updater(weight.sum(), 1)
+    updater.flush()
+    assert float(weight.detach()) == -1
+    assert updater.accumulated_batches == 0
+
+
+def test_parameters_out_of_reach_are_left_alone() -> None:
+    used, unused = parameter(), parameter(3.0)
+    updater = Updater([used, unused], sgd, accumulate=2)
+    updater(used.sum(), 1)
+    updater(used.sum(), 1)
+    assert (float(used.detach()), float(unused.detach())) == (-2.0, 3.0)
+
+
+def test_weights_enter_the_mean_over_selected() -> None:
+    losses = torch.tensor([1.0, 2.0, 4.0])
+    assert selected_mean(losses, torch.tensor([2.0, 0.0, 1.0])).item() == 3.0
