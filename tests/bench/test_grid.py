@@ -86,7 +86,7 @@ def test_changed_weights_change_the_hash(place: Path) -> None:
         (Grid(batch_sizes=(0,)), "the batch size must be at least 1, got 0"),
         (Grid(seeds=(-1,)), "the seed must be at least 0, got -1"),
         (Grid(images=0), "the number of images must be at least 1, got 0"),
-        (Grid(images=37), "pictures has 36 images, 37 were asked for"),
+        (Grid(images=37), "pictures has 36 images, 37 requested"),
         (Grid(threads=0), "the number of threads must be at least 1"),
         (Grid(dtype="float16x"), "unknown dtype 'float16x' .*; choose from: float32, float64, bfloat16"),
         (Grid(device="gpu"), "there is no device 'gpu'; choose cpu, cuda or cuda:0"),

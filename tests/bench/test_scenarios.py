@@ -89,7 +89,7 @@ def test_a_small_alpha_makes_batches_of_few_classes() -> None:
             "label-shift(alfa=1)",
             r"unknown option of the scenario 'label-shift' 'alfa' \(did you mean 'alpha'\?\)",
         ),
-        ("mixed(x=1)", "unknown option of the scenario 'mixed' 'x'; choose from: none"),
+        ("mixed(x=1)", "unknown option of the scenario 'mixed' 'x'; there is none"),
         ("label-shift(alpha=0)", "alpha of label-shift must be positive, got 0"),
         ("label-shift(alpha='a')", "alpha of the scenario 'label-shift' must be a number, got 'a'"),
         ("repeated(epochs=0)", "epochs of repeated must be at least 1, got 0"),
