@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ttc.core.classifier import Classifier
 from ttc.fast.compile import CompiledNetwork
 from ttc.fast.graph import HOOKS, capture, has_global_hooks, is_leaf
-from ttc.fast.layout import allows_channels_last, use_channels_last_
+from ttc.fast.layout import allows_channels_last, set_layout_
 from ttc.fast.per_sample import is_per_sample
 from ttc.fast.rewrites import BoundProgram, bind
 
@@ -43,9 +43,11 @@ class FastForward:
     def __init__(self, network: nn.Module, *, compile: bool = False, autocast: bool = False) -> None:
         self.network, self.compile, self.autocast = network, compile, autocast
         self.program = capture(network)
-        self.channels_last = self.program is not None and allows_channels_last(self.program, network)
+        self.channels_last = self.program is not None and allows_channels_last(
+            self.program, network, with_views=compile
+        )
         if self.channels_last and next(network.parameters(), torch.empty(0)).device.type == "cpu":
-            use_channels_last_(network)
+            set_layout_(network, torch.channels_last)
         self._bind()
 
     def __call__(self, x: Tensor, batches: int = 1) -> Any:
@@ -55,24 +57,24 @@ class FastForward:
             x: Images (N, C, H, W), or whatever the network takes.
             batches: How many batches of equal size ``x`` contains, as far as :meth:`joins` allows.
         """
+        run = self._forward(batches)
         if self.channels_last and x.ndim == 4 and x.device.type == "cpu":
             x = x.contiguous(memory_format=torch.channels_last)
         else:
             x = x.contiguous()
         with torch.autocast(x.device.type, torch.bfloat16) if self.autocast else nullcontext():
-            return self._forward(batches)(x)
+            return run(x)
 
     def joins(self, batches: Sequence[Tensor]) -> bool:
         """Tell whether several batches of one shape can and should share one pass."""
         if len(batches) < 2 or batches[0].numel() // batches[0].shape[1] > SMALL:
             return False
         self._follow_network()
-        return self._per_sample and not has_global_hooks()
+        return self._per_sample
 
     def _forward(self, batches: int) -> nn.Module | BoundProgram | CompiledNetwork:
         self._follow_network()
-        if self._plain or has_global_hooks():
-            assert batches == 1
+        if self._plain:
             return self.network
         if batches not in self._forwards:
             if self.compile:
@@ -84,7 +86,7 @@ class FastForward:
 
     def _follow_network(self) -> None:
         """Bind again if a layer was replaced or got hooks since."""
-        if not self._bound:
+        if not self._bound or has_global_hooks():
             return self._bind()
         for children, name, child in self._children:
             if children.get(name) is not child:
@@ -101,6 +103,7 @@ class FastForward:
         self._plain = inner is None and not (self.compile and self.program is None)
         self._per_sample = False
         if inner is None or self.program is None:
+            self._use_contiguous()
             return
         self._per_sample = is_per_sample(self.program, self.network)
         for module in inner:
@@ -111,7 +114,7 @@ class FastForward:
 
     def _inner_modules(self) -> list[nn.Module] | None:
         """Return the modules that the program replaces, None if it cannot replace those that are there now."""
-        if self.program is None:
+        if self.program is None or has_global_hooks():
             return None
         try:
             inner = [self.network.get_submodule(name) for name in self.program.inner]
@@ -122,6 +125,12 @@ class FastForward:
             return None
         self._inner = inner
         return inner
+
+    def _use_contiguous(self) -> None:
+        """Leave the layout that only the program is known to work in."""
+        if self.channels_last:
+            self.channels_last = False
+            set_layout_(self.network, torch.contiguous_format)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: vars(self)[name] for name in ("network", "compile", "autocast", "program", "channels_last")}

@@ -16,24 +16,27 @@ STRIDED = {  # methods and functions whose result depends on the layout, or that
 }
 
 
-def allows_channels_last(program: Program, network: nn.Module) -> bool:
+def allows_channels_last(program: Program, network: nn.Module, *, with_views: bool = False) -> bool:
     """Tell whether a network computes the same with its input and weights channels last.
 
     Args:
         program: The program of ``network``.
         network: Where the layers are looked up.
+        with_views: Whether the network itself runs, whose views are not reshaped as those of its program are.
     """
     # Group normalization crashes on channels last, in torch 2.13, when its input needs no gradient.
     if any(isinstance(module, nn.GroupNorm) for module in network.modules()):
         return False
+    if with_views and any(node.target == "view" for node in program.nodes):
+        return False
     return all(_ignores_layout(node, program, network) for node in program.nodes)
 
 
-def use_channels_last_(network: nn.Module) -> None:
-    """Store the weights of convolutions channels last, in place."""
+def set_layout_(network: nn.Module, layout: torch.memory_format) -> None:
+    """Store the weights of convolutions in a memory layout, in place."""
     for parameter in network.parameters():
         if parameter.ndim == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+            parameter.data = parameter.data.contiguous(memory_format=layout)
 
 
 def _ignores_layout(node: Node, program: Program, network: nn.Module) -> bool:
