@@ -1,7 +1,7 @@
-"""Running an adapter for real: a guard with rollback, and streams of single images."""
+"""Running an adapter in production: a guard with rollback, and streams of single images."""
 
-from ttc.deploy.guard import Guard
+from ttc.deploy.guard import Guard, Level
 from ttc.deploy.policy import Event, Limits, Policy
 from ttc.deploy.stream import Stream
 
-__all__ = ["Event", "Guard", "Limits", "Policy", "Stream"]
+__all__ = ["Event", "Guard", "Level", "Limits", "Policy", "Stream"]
