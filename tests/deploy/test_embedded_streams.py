@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 import ttc
-from ttc.corruptions import CORRUPTIONS
-from ttc.data import as_tensor, corrupted, first
-from ttc.data.embedded_images import embedded as embedded_images
+from ttc.corruptions import CORRUPTIONS, corrupt
+from ttc.data import as_tensor
+from ttc.data import embedded as embedded_images
 from ttc.deploy import Guard
 from ttc.models import embedded
 
@@ -22,8 +22,9 @@ SMALL, LARGE = 300, 1000  # images of each corruption
 @cache
 def domain(corruption: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Images under one corruption at severity 5."""
-    images = corrupted(first(embedded_images(), count), corruption, 5, seed)
-    return as_tensor(images.pixels(range(count))), torch.from_numpy(images.labels)
+    images = embedded_images()
+    pixels = corrupt(images.pixels(range(count)), corruption, severity=5, seed=seed)
+    return as_tensor(pixels), torch.from_numpy(images.labels[:count])
 
 
 def batches(images: Tensor, labels: Tensor, size: int) -> Batches:
@@ -65,7 +66,7 @@ def hard_streams(corruption: str, size: int = 100, seed: int = 0) -> dict[str, B
 
 
 def compare(method: str, stream: Batches, title: str) -> tuple[float, float, Guard]:
-    """Return the accuracies of the source model and the guarded method in the second half of a stream, and the guard."""
+    """Return the accuracy of source model and guarded method in the second half of a stream, and the guard."""
     source, bare = ttc.adapt(embedded(), "source"), ttc.adapt(embedded(), method)
     guard = Guard(ttc.adapt(embedded(), method))
     half = len(stream) // 2
