@@ -33,7 +33,7 @@ def adapt(
     seed: Annotated[int, typer.Option(help="Seed of the order.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
     adaptation: Annotated[Path | None, typer.Option(help="Saved adaptation to start from.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results [default: adapted/MODEL-IMAGES].")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; adapted/MODEL-IMAGES unless given.")] = None,
     table: Annotated[
         Literal["csv", "parquet"], typer.Option("--format", help="File format of the predictions.")
     ] = "csv",
