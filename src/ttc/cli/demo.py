@@ -45,13 +45,15 @@ def demo(
     from ttc.bench.environment import cores
     from ttc.bench.grid import Grid, cells
     from ttc.bench.subjects import Subject
+    from ttc.report.rendering import kind_of
 
+    kind_of(figure)  # a wrong name is found before anything runs
     console = Console(highlight=False)
     subject = Subject(root=data)
     wanted = cells(Grid(images=2000 if full else images), subject)
     rows = _measured(wanted, subject, cores(), console)
     _tell(rows, console)
-    console.print(f"\n{_draw(rows, figure)}")
+    console.print(f"\n{_draw(rows, figure)}", markup=False, soft_wrap=True)
     if json is not None:
         _write(rows, json)
         console.print(f"every number with its protocol: {json}")
@@ -157,7 +159,6 @@ def _draw(rows: "Sequence[Row]", path: Path) -> str:
     from ttc.report.plots import dot_plot
     from ttc.report.rendering import kind_of, render
 
-    kind = kind_of(path)
     if missing_libraries():
         return f"no figure: it needs {' and '.join(missing_libraries())}; to get it: {INSTALL}"
     found = {(row.protocol.corruptions[0], row.protocol.method): row.correct for row in rows}
@@ -166,7 +167,7 @@ def _draw(rows: "Sequence[Row]", path: Path) -> str:
         shown[name] = {method.upper(): _estimate([found[name, method]]) for method in PAPER}
     try:
         with atomic(path) as part:
-            part.write_bytes(render(dot_plot(shown, "Accuracy under corruption, severity 5"), kind))
+            part.write_bytes(render(dot_plot(shown, "Accuracy under corruption, severity 5"), kind_of(path)))
     except OSError as error:
         raise unwritable(path.parent, error) from error
     return f"figure: {path}"

@@ -132,9 +132,8 @@ def lines_of(
     shown = marks.encode(shape=series.shape(), opacity=series.opacity())
     last = shown if marked else marks.encode(opacity=alt.value(0))  # unseen marks still carry the tooltips
     layers.append(last.add_params(*params) if params else last)
-    for rule in panel.rules:
-        layers += _rule(rule)
-    return alt.layer(*layers)
+    found = alt.layer(*layers)  # nested, so that its data is stated once
+    return alt.layer(found, *(part for rule in panel.rules for part in _rule(rule))) if panel.rules else found
 
 
 def _rule(rule: Rule) -> "list[alt.Chart]":

@@ -79,7 +79,8 @@ def _summary(findings: Sequence[Findings]) -> str:
     if not verdicts:
         return ""
     counts = [_counted(verdicts.count(verdict), verdict) for verdict in _VERDICTS if verdict in verdicts]
-    return f"{len(verdicts)} claims of the paper were tested here: {', '.join(counts)}."
+    tested = "1 claim of the paper was" if len(verdicts) == 1 else f"{len(verdicts)} claims of the paper were"
+    return f"{tested} tested here: {', '.join(counts)}."
 
 
 def _counted(count: int, verdict: str) -> str:

@@ -60,9 +60,9 @@ def dot_plot(rows: Mapping[str, Mapping[str, Estimate]], title: str, *, label: s
     ]
     whiskers = base.mark_rule(strokeWidth=1.5).encode(x=alt.X("low:Q"), x2="high:Q")
     marks = base.mark_point(filled=True, size=42).encode(x=x, shape=series.shape(), tooltip=tips)
-    step = max(5.0, 26 / max(1, len(names)))
+    height = len(rows) * (max(26, 5 * len(names)) + 10)  # a lane per method
     chart = alt.layer(whiskers, marks.add_params(series.pick))
-    return finish(chart.properties(height=alt.Step(step, **{"for": "offset"})), title, names)
+    return finish(chart.properties(height=height), title, names)
 
 
 def accuracy_figure(name: str, title: str, table: ResultTable, methods: Sequence[str] = ()) -> Figure:
@@ -120,13 +120,13 @@ def gain_plot(
     whiskers = base.mark_rule(strokeWidth=1.6, style="ink").encode(x="low:Q", x2="high:Q", tooltip=tips)
     numbers = base.mark_text(align="left", dx=10, style="ink").encode(x=alt.XValue("width"), text="number:N")
     zero = alt.Chart(alt.Data(values=[{}])).mark_rule(style="muted").encode(x=alt.datum(0))
-    layers = [bars, whiskers, zero, numbers]
+    layers: list[alt.Chart | alt.LayerChart] = [alt.layer(bars, whiskers, numbers), zero]
     if paper:
         theirs = [{"row": row, "series": "paper", "value": gain, "text": number(gain, 2, sign=True)}
                   for row, gain in paper.items()]  # fmt: skip
         shown = alt.Chart(alt.Data(values=theirs)).mark_point(filled=True, size=90, stroke="white", strokeWidth=1)
         layers.append(shown.encode(y=y, x="value:Q", color=series.colour(), shape=series.shape(), tooltip=tips))
-    return finish(alt.layer(*layers).properties(height=alt.Step(23)), title, names if paper else [])
+    return finish(alt.layer(*layers).properties(height=23 * len(gains)), title, names if paper else [])
 
 
 def scatter_plot(

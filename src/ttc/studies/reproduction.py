@@ -119,7 +119,7 @@ def headline(measured: Measurements) -> str:
 
 
 def _first(claims: tuple[Claim, ...]) -> str:
-    return f"{claims[0].text} Here: {claims[0].verdict}. {claims[0].evidence}." if claims else ""
+    return f"{claims[0].text} Here: {claims[0].verdict}; {claims[0].evidence}." if claims else ""
 
 
 def _known(measured: Measurements) -> tuple[str, ...]:
