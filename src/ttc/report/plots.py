@@ -1,6 +1,7 @@
 """The kinds of plot the reports use, described in Vega-Altair: from plain data to a Vega-Lite specification."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ttc.report.encodings import WIDTH, Curve, Panel, Rule, Series, finish, lines_of, zoom
 from ttc.report.findings import Figure, ResultTable, Spec, Value
@@ -120,7 +121,7 @@ def gain_plot(
     whiskers = base.mark_rule(strokeWidth=1.6, style="ink").encode(x="low:Q", x2="high:Q", tooltip=tips)
     numbers = base.mark_text(align="left", dx=10, style="ink").encode(x=alt.XValue("width"), text="number:N")
     zero = alt.Chart(alt.Data(values=[{}])).mark_rule(style="muted").encode(x=alt.datum(0))
-    layers: list[alt.Chart | alt.LayerChart] = [alt.layer(bars, whiskers, numbers), zero]
+    layers: list[Any] = [alt.layer(bars, whiskers, numbers), zero]
     if paper:
         theirs = [{"row": row, "series": "paper", "value": gain, "text": number(gain, 2, sign=True)}
                   for row, gain in paper.items()]  # fmt: skip

@@ -79,7 +79,9 @@ def as_csv(table: ResultTable) -> str:
     writer.writerow(["row", "column", "ours", "standard_error", "paper", "difference", "flag", "cells"])
     for row, values in table.rows.items():
         for column in table.columns:
-            value = values.get(column, Value(None))
+            if column not in values:
+                continue
+            value = values[column]
             gap = None if value.difference is None else round(value.difference, 6)
             writer.writerow([row, column, value.ours, value.error, value.paper, gap, value.flag, " ".join(value.cells)])
     return text.getvalue()
