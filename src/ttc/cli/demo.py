@@ -155,12 +155,12 @@ def _draw(rows: "Sequence[Row]", path: Path) -> str:
     from ttc.corruptions import CORRUPTIONS
     from ttc.data.location import unwritable
     from ttc.files import atomic
-    from ttc.report.libraries import INSTALL, missing_libraries
+    from ttc.report.libraries import install_hint, missing_libraries
     from ttc.report.plots import dot_plot
     from ttc.report.rendering import kind_of, render
 
     if missing_libraries():
-        return f"no figure: it needs {' and '.join(missing_libraries())}; to get it: {INSTALL}"
+        return f"no figure: it needs libraries of the report extra that are not installed: {install_hint()}"
     found = {(row.protocol.corruptions[0], row.protocol.method): row.correct for row in rows}
     shown = {"average": {method.upper(): _estimate([found[name, method] for name in CORRUPTIONS]) for method in PAPER}}
     for name in CORRUPTIONS:

@@ -4,17 +4,18 @@ from importlib.util import find_spec
 
 from ttc.errors import TTCError
 
-LIBRARIES = {"altair": "altair", "vl_convert": "vl-convert-python", "jinja2": "jinja2"}  # module: distribution
-INSTALL = "pip install 'test-time-clustering[report]' (from a checkout: pip install -e '.[report]')"
+# the extra ``report``, by module
+LIBRARIES = {"altair": "altair>=6.0", "jinja2": "jinja2>=3.1", "vl_convert": "vl-convert-python>=1.8"}
 
 
 def missing_libraries() -> list[str]:
-    """Name the distributions of the ``report`` extra that are not installed.
+    """Return the requirements of the ``report`` extra that are not installed, empty when figures can be made."""
+    return [requirement for module, requirement in LIBRARIES.items() if find_spec(module) is None]
 
-    Returns:
-        The missing distributions, empty when figures and the page can be made.
-    """
-    return [name for module, name in LIBRARIES.items() if find_spec(module) is None]
+
+def install_hint() -> str:
+    """Return the command that installs what is missing; it works for a checkout and for a wheel."""
+    return f"pip install {' '.join(repr(requirement) for requirement in missing_libraries())}"
 
 
 def require_libraries(what: str) -> None:
@@ -26,6 +27,5 @@ def require_libraries(what: str) -> None:
     Raises:
         TTCError: A library is missing; the sentence says how to install it.
     """
-    missing = missing_libraries()
-    if missing:
-        raise TTCError(f"{what} needs {' and '.join(missing)}, which this installation lacks: {INSTALL}")
+    if missing_libraries():
+        raise TTCError(f"{what} needs libraries of the report extra that are not installed: {install_hint()}")
