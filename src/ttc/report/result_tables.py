@@ -1,22 +1,21 @@
-"""Tables as text: Markdown to read, LaTeX to print, CSV to compute with."""
+"""Result tables as text: Markdown to read, LaTeX to print, CSV to compute with."""
 
 import csv
 import io
 import json
 from collections.abc import Iterable
 
-from ttc.report.charts import readable
-from ttc.report.findings import Findings, Table, Value
-from ttc.report.labels import number
+from ttc.report.findings import Findings, ResultTable, Value
+from ttc.report.formatting import number, readable
 
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "κ": r"$\kappa$", "σ": r"$\sigma$", "λ": r"$\lambda$"}
 
 
-def markdown(table: Table) -> str:
-    """The table in Markdown: the best of a column bold, odd values starred.
+def markdown(table: ResultTable) -> str:
+    """Format a table in Markdown: the best of a column bold, flagged values starred.
 
     >>> row = {"fog": Value(71.24)}, {"fog": Value(68.0)}
-    >>> print(markdown(Table("t", "Accuracy", ("fog",), {"TTC": row[0], "TENT": row[1]})), end="")
+    >>> print(markdown(ResultTable("t", "Accuracy", ("fog",), {"TTC": row[0], "TENT": row[1]})), end="")
     | | fog |
     |---|---:|
     | TTC | **71.2** |
@@ -30,25 +29,24 @@ def markdown(table: Table) -> str:
             value = values.get(column, Value(None))
             text = number(value.ours, table.digits)
             cells.append(f"**{text}**" if row in best[column] else text)
-            cells[-1] += r" \*" if value.odd else ""
+            cells[-1] += r" \*" if value.flag else ""
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def beside(table: Table, column: str) -> str:
-    """One column in Markdown, ours beside the paper's, with the difference and the standard error."""
+def beside(table: ResultTable, column: str) -> str:
+    """Format one column in Markdown, ours beside the paper's, with the difference and the standard error."""
     lines = ["| | ours | ± | paper | difference | |", "|---|---:|---:|---:|---:|---|"]
-    for row, values in table.rows.items():
-        value = values.get(column, Value(None))
+    for row, value in table.beside_paper(column).items():
         parts = (number(value.ours), number(value.error, 2), number(value.paper), number(value.difference, sign=True))
-        lines.append(f"| {row} | {' | '.join(parts)} | {value.odd} |")
+        lines.append(f"| {row} | {' | '.join(parts)} | {value.flag} |")
     return "\n".join(lines) + "\n"
 
 
-def latex(table: Table) -> str:
-    """The table for a paper: booktabs, the best of a column bold; needs ``\\usepackage{booktabs}``.
+def latex(table: ResultTable) -> str:
+    """Format a table for a paper: booktabs, the best of a column bold; needs ``\\usepackage{booktabs}``.
 
-    >>> print(latex(Table("t", "Accuracy (%)", ("fog",), {"TTC": {"fog": Value(71.24)}})), end="")
+    >>> print(latex(ResultTable("t", "Accuracy (%)", ("fog",), {"TTC": {"fog": Value(71.24)}})), end="")
     \\begin{tabular}{lr}
     \\toprule
      & fog \\\\
@@ -69,33 +67,36 @@ def latex(table: Table) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-def as_csv(table: Table) -> str:
-    """A line a number: row, column, ours, standard error, paper, difference, what is odd, cells.
+def as_csv(table: ResultTable) -> str:
+    """Format a table as CSV, one line per number: row, column, ours, standard error, paper, difference, flag, cells.
 
-    >>> print(as_csv(Table("t", "A", ("fog",), {"TTC": {"fog": Value(71.24, 0.5, 70.0, ("ab",))}})), end="")
-    row,column,ours,standard_error,paper,difference,odd,cells
+    >>> print(as_csv(ResultTable("t", "A", ("fog",), {"TTC": {"fog": Value(71.24, 0.5, 70.0, ("ab",))}})), end="")
+    row,column,ours,standard_error,paper,difference,flag,cells
     TTC,fog,71.24,0.5,70.0,1.24,,ab
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", "column", "ours", "standard_error", "paper", "difference", "odd", "cells"])
+    writer.writerow(["row", "column", "ours", "standard_error", "paper", "difference", "flag", "cells"])
     for row, values in table.rows.items():
-        for column, value in values.items():
+        for column in table.columns:
+            if column not in values:
+                continue
+            value = values[column]
             gap = None if value.difference is None else round(value.difference, 6)
-            writer.writerow([row, column, value.ours, value.error, value.paper, gap, value.odd, " ".join(value.cells)])
+            writer.writerow([row, column, value.ours, value.error, value.paper, gap, value.flag, " ".join(value.cells)])
     return text.getvalue()
 
 
 def document(findings: Findings) -> str:
-    """A study in Markdown: what it found, its claims, its tables beside the paper's, its notes."""
+    """Format a study in Markdown: what it found, its claims, its tables beside the paper's, its notes."""
     profile = f"Profile: {findings.profile}. " if findings.profile else ""
     parts = [f"# {findings.title}\n", findings.about + "\n", f"{profile}{findings.headline}\n"]
     parts += [_claims(findings)] if findings.claims else []
     for table in findings.tables:
         parts.append(f"## {table.title}\n\n{markdown(table)}")
         parts += [f"{note}\n" for note in table.notes]
-        if any(value.paper is not None for row in table.rows.values() for value in row.values()):
-            column = table.columns[-1]
+        column = table.columns[0]
+        if table.beside_paper(column):
             parts.append(f"### Beside the paper: {column}\n\n{beside(table, column)}")
     parts += [f"![{figure.name}](figures/{figure.name}.svg)\n\n{figure.caption}\n" for figure in findings.figures]
     parts += ["## Notes\n\n" + "".join(f"- {note}\n" for note in findings.notes)] if findings.notes else []
@@ -105,21 +106,22 @@ def document(findings: Findings) -> str:
 
 def _claims(findings: Findings) -> str:
     lines = (f"- **{claim.verdict}**: {claim.text} {claim.evidence}.\n" for claim in findings.claims)
-    return "## What the paper claims, here\n\n" + "".join(lines)
+    return "## The paper's claims, here\n\n" + "".join(lines)
 
 
 def _protocol(findings: Findings) -> str:
-    shared = common(cell.protocol for cell in findings.cells)
+    shared = shared_fields(cell.protocol for cell in findings.cells)
     lines = [f"- {name}: {json.dumps(value)}\n" for name, value in shared.items()]
     return (
-        f"What all {len(findings.cells)} cells share; the JSON beside this file has each in full.\n\n{''.join(lines)}"
+        f"The fields that all {len(findings.cells)} cells have in common; `ttc reproduce` writes every cell in full to "
+        f"{findings.study}.json.\n\n{''.join(lines)}"
     )
 
 
-def common(protocols: "Iterable[object]") -> dict[str, object]:
-    """The fields that are the same in every protocol.
+def shared_fields(protocols: "Iterable[object]") -> dict[str, object]:
+    """Return the fields that are the same in every protocol.
 
-    >>> common([{"seed": 0, "images": 5}, {"seed": 1, "images": 5}])
+    >>> shared_fields([{"seed": 0, "images": 5}, {"seed": 1, "images": 5}])
     {'images': 5}
     """
     every = [dict(protocol) for protocol in protocols if isinstance(protocol, dict)]

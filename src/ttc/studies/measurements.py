@@ -1,4 +1,4 @@
-"""The cells of a study, found in the store, and the numbers they give."""
+"""The cells of a study, read from the store, and the numbers computed from them."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ttc.bench.metrics import Interval, paired_interval
 from ttc.bench.store import Row
 from ttc.studies import paper
 from ttc.studies.profiles import Setup
-from ttc.studies.study import Entry, Study
+from ttc.studies.study import ALL, Entry, Study
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Plan:
     study: Study
     setup: Setup
     corruptions: tuple[str, ...]
-    cells: dict[tuple[str, str], tuple[Protocol, ...]]  # one a seed
+    cells: dict[tuple[str, str], tuple[Protocol, ...]]  # one per seed
 
     @property
     def protocols(self) -> list[Protocol]:
@@ -42,7 +42,7 @@ def plan(
     seeds: tuple[int, ...] = (0,),
     threads: int = 1,
 ) -> Plan:
-    """The cells that a study needs; ``images`` and ``corruptions`` take the place of the profile's."""
+    """Return the cells that a study needs; ``images`` and ``corruptions`` replace the profile's."""
     scale = study.scale[setup.profile]
     found: dict[tuple[str, str], list[Protocol]] = {}
     for size in dict.fromkeys(entry.batch_size for entry in study.entries):
@@ -71,58 +71,63 @@ def _identity(entry: Entry) -> tuple[str, str]:
     return spec.name, adapters.options_text(spec)
 
 
-class Measured:
-    """What the finished cells of a plan say, in percent."""
+class Measurements:
+    """The numbers of the finished cells of a plan, in percent."""
 
     def __init__(self, plan: Plan, rows: Sequence[Row]) -> None:
         self.plan, self.study, self.setup = plan, plan.study, plan.setup
         self.finished = {row.protocol.hash: row for row in rows if row.status == "finished"}
 
     def rows(self, entry: str, corruption: str | None = None) -> list[Row]:
-        """The rows behind a number; of all corruptions if none is named, and none at all while one is missing."""
+        """Return the rows behind a number, of all corruptions if none is named; empty while one is missing."""
         places = [corruption] if corruption else list(self.plan.corruptions)
         hashes = [cell.hash for place in places for cell in self.plan.cells.get((entry, place), ())]
         if not hashes or any(found not in self.finished for found in hashes):
             return []
         return [self.finished[found] for found in hashes]
 
-    def shares(self, entry: str, corruption: str | None = None) -> NDArray[np.float64]:
-        """How often each image was right, over corruptions and seeds: (N,), empty where a cell is missing."""
+    def fractions(self, entry: str, corruption: str | None = None) -> NDArray[np.float64]:
+        """Return how often each image was right, over corruptions and seeds: (N,), empty where a cell is missing."""
         rows = self.rows(entry, corruption)
         if not rows:
             return np.zeros(0)
         return np.asarray(np.mean([row.correct for row in rows], axis=0), dtype=np.float64)
 
     def accuracy(self, entry: str, corruption: str | None = None) -> float | None:
-        """The accuracy of a row on a corruption, or its average over all of them."""
-        shares = self.shares(entry, corruption)
-        return 100 * float(shares.mean()) if len(shares) else None
+        """Return the accuracy of a row on a corruption, or its average over all of them."""
+        fractions = self.fractions(entry, corruption)
+        return 100 * float(fractions.mean()) if len(fractions) else None
 
     def error(self, entry: str, corruption: str | None = None) -> float | None:
-        """The standard error over images: an image seen under many corruptions counts once."""
-        shares = self.shares(entry, corruption)
-        return 100 * float(shares.std()) / math.sqrt(len(shares)) if len(shares) else None
+        """Return the standard error over images: an image seen under many corruptions counts once."""
+        fractions = self.fractions(entry, corruption)
+        return 100 * float(fractions.std()) / math.sqrt(len(fractions)) if len(fractions) else None
 
     def gain(self, better: str, worse: str) -> Interval | None:
-        """The difference of two rows' averages in points, with its 95 % interval."""
-        first, second = self.shares(worse), self.shares(better)
+        """Return the difference of two rows' averages in points, with its 95 % interval."""
+        first, second = self.fractions(worse), self.fractions(better)
         if not len(first) or len(first) != len(second):
             return None
         return Interval(*(100 * value for value in paired_interval(first, second)))
 
     def cost(self, entry: str) -> float | None:
-        """Milliseconds an image, at the batch size of the entry."""
+        """Return the milliseconds per image, at the batch size of the entry."""
         rows = self.rows(entry)
         return float(np.median([row.cost["median_ms"] / row.protocol.batch_size for row in rows])) if rows else None
 
 
-def published(measured: Measured, entry: Entry, corruption: str | None = None) -> float | None:
-    """The paper's number beside one of ours: on a corruption, or the average, over the same corruptions if "
-    "it has them."""
+def published(measured: Measurements, entry: Entry, corruption: str | None = None) -> float | None:
+    """Return the paper's number for one of ours, None where it has none for the same corruptions.
+
+    A mean over some corruptions is only compared with the paper's mean over the same ones.
+    """
     table = measured.study.table
     if not table or not entry.paper:
         return None
     if corruption is not None:
         return paper.value(table, entry.paper, corruption)
-    whole = paper.value(table, entry.paper, measured.setup.column)
-    return whole if whole is not None else paper.average(table, entry.paper, measured.plan.corruptions)
+    if set(measured.plan.corruptions) == set(ALL):
+        whole = paper.value(table, entry.paper, measured.setup.column)
+        if whole is not None:
+            return whole
+    return paper.average(table, entry.paper, measured.plan.corruptions)

@@ -1,9 +1,9 @@
-"""Why some of the paper's numbers cannot be met: what is known, so that nobody looks for a fault where none is."""
+"""Known reasons why some of the paper's numbers are not reproduced."""
 
 from collections.abc import Mapping
 
 _ETA_CIFAR = (
-    "the paper's ETA answers almost as NORM does. With the redundancy margin of ImageNet, 0.05, nothing is selected "
+    "the paper's ETA predicts almost as NORM does. With the redundancy margin of ImageNet, 0.05, nothing is selected "
     "after the first batch of ten-class data; eta-paper runs it so, eta uses the margin published for ten classes."
 )
 _ETA_IMAGENET = (
@@ -11,7 +11,7 @@ _ETA_IMAGENET = (
     "45.0; nothing published explains it, so a higher number here is expected."
 )
 _T3A = (
-    "the paper's T3A fits a support set of one feature a class, which the public code it follows ends up using; "
+    "the paper's T3A fits a support set of one feature per class, which the public code it follows ends up using; "
     "t3a-paper runs it so, t3a keeps more and scores higher."
 )
 _TIPI = "TIPI's learning rate grows with the batch in its public code; the paper does not say whether its row does so."
@@ -22,7 +22,7 @@ _SOURCE_100 = (
 )
 _T3A_100 = f"{_T3A} It also starts from the same unfit statistics as SOURCE."
 
-REASONS: Mapping[tuple[str, str], str] = {
+KNOWN_DIFFERENCES: Mapping[tuple[str, str], str] = {
     ("cifar10c-wrn28-10", "ETA"): _ETA_CIFAR,
     ("cifar10c-wrn28-10", "T3A"): _T3A,
     ("cifar10c-wrn28-10", "TIPI"): _TIPI,
@@ -36,12 +36,12 @@ REASONS: Mapping[tuple[str, str], str] = {
 }
 
 
-def reason(table: str, row: str) -> str:
-    """What is known about a row of the paper, empty where nothing is.
+def known_difference(table: str, row: str) -> str:
+    """Return what is known about a row of the paper, empty where nothing is.
 
-    >>> reason("cifar10c-wrn28-10", "ETA").startswith("the paper's ETA answers almost as NORM")
+    >>> known_difference("cifar10c-wrn28-10", "ETA").startswith("the paper's ETA predicts almost as NORM")
     True
-    >>> reason("cifar10c-wrn28-10", "TTC")
+    >>> known_difference("cifar10c-wrn28-10", "TTC")
     ''
     """
-    return REASONS.get((table, row), "")
+    return KNOWN_DIFFERENCES.get((table, row), "")
