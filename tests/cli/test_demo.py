@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from ttc.cli.app import app
 from ttc.errors import TTCError
+from ttc.report.libraries import LIBRARIES
 
 
 def invoke(*words: str) -> str:
@@ -50,3 +51,18 @@ def test_a_data_directory_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TTCError, match="is a file: choose a directory"):
         invoke("--images", "3", "--data", str(tmp_path / "file"))
+
+
+def test_a_figure_of_another_kind_is_rejected_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(TTCError, match=r"a figure is written as \.svg, \.png or \.pdf, got 'p\.bmp'"):
+        invoke("--images", "3", "--data", str(tmp_path), "--figure", str(tmp_path / "p.bmp"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_libraries_the_table_is_still_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIBRARIES, "no_such_module", "no-such-library")
+    figure = tmp_path / "p.png"
+    shown = invoke("--images", "3", "--data", str(tmp_path), "--figure", str(figure))
+    assert "paper's average" in shown
+    assert "no figure: it needs libraries of the report extra that are not installed: pip install 'no-such" in shown
+    assert not figure.exists()

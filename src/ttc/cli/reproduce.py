@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ttc.report.findings import Findings
-    from ttc.studies.measured import Plan
+    from ttc.studies.measurements import Plan
     from ttc.studies.profiles import Need
 
 
@@ -50,10 +50,13 @@ def reproduce(
 
     from ttc.bench.environment import cores
     from ttc.bench.spec import split_list
+    from ttc.report.libraries import require_libraries
     from ttc.studies import study_named
-    from ttc.studies.measured import plan
+    from ttc.studies.measurements import plan
     from ttc.studies.profiles import setup
 
+    if not dry_run:
+        require_libraries("ttc reproduce")  # now, not after hours of measuring
     console = Console(soft_wrap=True, highlight=False)
     chosen = [study_named(name) for name in (NAMES if study == "all" else split_list(study))]
     numbers = split_list(seeds)
@@ -105,15 +108,15 @@ def _print_dry_run(console: "Console", planned: "Plan", store: Path, workers: in
 
 def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder: Path) -> None:
     from ttc.cli.run_loop import CompletedRun, exit_if_failed, run_cells
-    from ttc.report.files import write_files
-    from ttc.studies.measured import Measured
+    from ttc.report.output import write_files
+    from ttc.studies.measurements import Measurements
     from ttc.studies.reproduction import findings
 
     done = CompletedRun([], 0, [])
     if planned.protocols:
         console.print(f"{planned.study.name}: ", end="", markup=False)
         done = run_cells(planned.protocols, planned.setup.resolved, store, workers, console)
-    found = findings(Measured(planned, done.rows))
+    found = findings(Measurements(planned, done.rows))
     written = write_files(found, folder)
     _show(console, found)
     console.print(f"{len(written)} files are in {folder}; for one page about everything: ttc report --studies {folder}")
@@ -123,20 +126,20 @@ def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder:
 def _show(console: "Console", found: "Findings") -> None:
     from rich.table import Table
 
-    from ttc.report.labels import number
+    from ttc.report.formatting import number
 
     console.print(f"\n{found.title}", style="bold")
     console.print(found.headline, markup=False)
     for table in found.tables:
-        column = table.columns[-1]
+        column = table.columns[0]
         if not any(value.paper is not None or value.error for row in table.rows.values() for value in row.values()):
             continue
         shown = Table(column, "ours %", "±", "paper %", "difference", "", box=None, pad_edge=False)
         for row, values in table.rows.items():
             value = values[column]
             gap = number(value.difference, sign=True)
-            marked = [name for name, one in values.items() if one.odd and name != column]
-            mark = value.odd.partition(";")[0] + (f" (also {', '.join(marked)})" if marked else "")
+            marked = [name for name, one in values.items() if one.flag and name != column]
+            mark = value.flag.partition(";")[0] + (f" (also {', '.join(marked)})" if marked else "")
             shown.add_row(row, number(value.ours), number(value.error, 2), number(value.paper), gap, mark)
         console.print(shown)
         break

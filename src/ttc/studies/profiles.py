@@ -13,8 +13,7 @@ PROFILES = ("embedded", "cpu", "paper")
 
 @dataclass(frozen=True)
 class Setting:
-    """What the paper ran on: data, model, checkpoint, the catalogue's names for them, and its column in "
-    "small tables."""
+    """What the paper ran on: data, model, checkpoint, their names in the catalogue, and the paper's column."""
 
     dataset: str
     model: str
@@ -163,8 +162,8 @@ def _needs(profile: str, wanted: Setting, root: Path) -> tuple[Need, ...]:
         )
     if profile == "paper":
         gpu = _accelerator() != "cpu"
-        speed = "a graphics card" if gpu else "none here: the CPU works too, and takes days"
-        found.append(Need("a graphics card", gpu, speed, "a machine with CUDA, or patience", required=False))
+        speed = "a GPU" if gpu else "none here: the CPU works too, and takes days"
+        found.append(Need("a GPU", gpu, speed, "a machine with CUDA, or patience", required=False))
     return tuple(found)
 
 
