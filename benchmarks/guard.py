@@ -14,10 +14,10 @@ from ttc.models.cifar_resnet import CifarResNet
 ROUNDS = {1: 100, 50: 20}
 
 
-def seconds(answer: object, images: torch.Tensor) -> float:
+def seconds(predict: object, images: torch.Tensor) -> float:
     start = time.process_time()  # other programs on the machine do not count
-    assert callable(answer)
-    answer(images)
+    assert callable(predict)
+    predict(images)
     return time.process_time() - start
 
 
