@@ -7,7 +7,6 @@ from ttc.clustering.assignment import (
     first_view,
     mean_of_probabilities,
     mean_of_views,
-    softmax_entropy,
 )
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
@@ -31,6 +30,7 @@ from ttc.clustering.views import (
     in_input_units,
     vertical_flip,
 )
+from ttc.core.entropy import softmax_entropy
 
 __all__ = [
     "Assignment",
