@@ -15,8 +15,8 @@ class CompiledNetwork:
 
     Differs from everything else in :mod:`ttc.fast`: ``torch.compile`` traces with ``torch.fx``, which replaces
     ``nn.Module.__call__`` and ``__getattr__`` for the whole process while it does (7 % of the time that compiling
-    ResNet-20 took). Foreign modules pass through unchanged: of 1,790 predictions of another model in another thread
-    meanwhile, all were bit-equal and none failed, with torch 2.13. Compile before serving from several threads.
+    ResNet-20 took). Foreign modules pass through: another model in another thread made 1,790 predictions meanwhile,
+    all bit-equal and none failing, with torch 2.13. Still, better compile before serving from several threads.
 
     Args:
         network: The network; it is not changed.
