@@ -25,8 +25,8 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = CifarResNet(20).eval()
-    # Random images may look unhealthy: with limits out of reach everything is measured and nothing done about it.
-    policy = Policy(source_fraction=0, limits=Limits(share=9, classes=1e-9, entropy=1e-9, drift=1e9))
+    # Random images may seem unhealthy: with limits out of reach everything is monitored and nothing is done about it.
+    policy = Policy(source_fraction=0, limits=Limits(class_fraction=9, effective_classes=1e-9, entropy=1e-9, parameter_drift=1e9))
     found = {}
     for size, rounds in ROUNDS.items():
         bare = ttc.adapt(model, "ttc", small_batches=True)
