@@ -26,7 +26,8 @@ def main() -> None:
     torch.manual_seed(0)
     model = CifarResNet(20).eval()
     # Random images may seem unhealthy: with limits out of reach everything is monitored and nothing is done about it.
-    policy = Policy(source_fraction=0, limits=Limits(class_fraction=9, effective_classes=1e-9, entropy=1e-9, parameter_drift=1e9))
+    limits = Limits(class_fraction=9, effective_classes=1e-9, entropy=1e-9, parameter_drift=1e9)
+    policy = Policy(source_fraction=0, limits=limits)
     found = {}
     for size, rounds in ROUNDS.items():
         bare = ttc.adapt(model, "ttc", small_batches=True)

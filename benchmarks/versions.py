@@ -13,16 +13,25 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 CASES = [
-    *("resnet20,1,ttc,100", "resnet20,16,ttc,60", "resnet20,100,ttc,20", "resnet20,100,tent,20", "resnet20,100,norm,20"),
-    *("resnet20,100,selected,20", "wrn-16-4,1,ttc,40", "wrn-16-4,16,ttc,16", "resnet50,16,ttc,3"),
+    *("resnet20,1,ttc,100", "resnet20,16,ttc,60", "resnet20,100,ttc,20", "resnet20,100,tent,20"),
+    *(
+        "resnet20,100,norm,20",
+        "resnet20,100,selected,20",
+        "wrn-16-4,1,ttc,40",
+        "wrn-16-4,16,ttc,16",
+        "resnet50,16,ttc,3",
+    ),
 ]
 
 
 def serve() -> None:
     """Read cases, run a step of each, print the seconds it took."""
     import torch
+    from torch import nn
 
     import ttc
     from ttc.models.building import build
@@ -31,7 +40,7 @@ def serve() -> None:
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    models = {
+    models: dict[str, tuple[Callable[[], nn.Module], int]] = {
         "resnet20": (lambda: CifarResNet(20), 32),
         "wrn-16-4": (lambda: WideResNet(16, 4), 32),
         "resnet50": (lambda: build("imagenet-resnet50"), 224),
@@ -42,7 +51,7 @@ def serve() -> None:
             current, (name, size, method) = line, line.split()
             make, side = models[name]
             torch.manual_seed(0)
-            options = {"propagate": "selected"} if method == "selected" else {}
+            options: dict[str, Any] = {"propagate": "selected"} if method == "selected" else {}
             adapter = ttc.adapt(make().eval(), "ttc" if options else method, **options)
             images = torch.rand(int(size), 3, side, side)
             adapter(images)
