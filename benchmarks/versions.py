@@ -2,7 +2,7 @@
 
     python benchmarks/versions.py ../old/src src --cases resnet20,100,ttc,20 resnet50,16,ttc,4
 
-A case is model, batch size, method (``selected`` is TTC with propagate="selected") and rounds. One thread; processor
+A case is model, batch size, method and rounds; ``selected`` is TTC with propagate="selected", ``compiled`` TTC compiled. One thread; processor
 time, so that other programs count little. Ratios are the first version's time over the second's: above one is faster.
 """
 
@@ -26,6 +26,7 @@ CASES = [
         "resnet50,16,ttc,3",
     ),
 ]
+VARIANTS: dict[str, dict[str, Any]] = {"selected": {"propagate": "selected"}, "compiled": {"compile": True}}
 
 
 def serve() -> None:
@@ -51,7 +52,7 @@ def serve() -> None:
             current, (name, size, method) = line, line.split()
             make, side = models[name]
             torch.manual_seed(0)
-            options: dict[str, Any] = {"propagate": "selected"} if method == "selected" else {}
+            options = VARIANTS.get(method, {})
             adapter = ttc.adapt(make().eval(), "ttc" if options else method, **options)
             images = torch.rand(int(size), 3, side, side)
             adapter(images)
