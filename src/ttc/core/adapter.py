@@ -14,7 +14,7 @@ from ttc.core import checkpoint
 from ttc.core.classifier import Classifier
 from ttc.core.part import Part
 from ttc.core.state import Snapshot, State, capture_state, restore_state
-from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics
+from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics, uses_batch_statistics
 from ttc.errors import TTCError
 
 
@@ -100,6 +100,11 @@ class Adapter(Part, ABC):
     def context(self, x: Tensor) -> Tensor:
         """Return the images among which ``x`` is predicted, ``x`` last: ``x`` alone, unless recent ones are cached."""
         return x
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether the prediction of an image depends on the other images of its batch."""
+        return uses_batch_statistics(self.model)
 
     @final
     def mark_initial(self) -> None:
