@@ -10,6 +10,7 @@ from ttc.clustering import (
     Assignment,
     BelowMeanEntropy,
     ClusteringAdapter,
+    NotSingle,
     ReliableAndDiverse,
     Step,
     softmax_entropy,
@@ -74,3 +75,8 @@ def test_eta_forgets_its_average_on_reset(model: nn.Module, stream: list[Tensor]
     assert adapter.select.mean_probability is not None
     adapter.reset()
     assert adapter.select.mean_probability is None
+
+
+def test_a_sample_alone_in_its_batch_is_left_out() -> None:
+    assert NotSingle()(assignment_of(torch.zeros(1, 3))).tolist() == [0.0]
+    assert NotSingle()(assignment_of(torch.zeros(2, 3))).tolist() == [1.0, 1.0]

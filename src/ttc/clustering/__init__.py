@@ -10,8 +10,8 @@ from ttc.clustering.assignment import (
     softmax_entropy,
 )
 from ttc.clustering.cycle import ClusteringAdapter, Step
-from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
-from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
+from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, entropy, similarity
+from ttc.clustering.selection import BelowMeanEntropy, NotSingle, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.update import (
     OptimizerFactory,
     Updater,
@@ -36,9 +36,11 @@ __all__ = [
     "Assignment",
     "BelowMeanEntropy",
     "ClusteringAdapter",
+    "Diversity",
     "Fuse",
     "GaussianNoise",
     "Loss",
+    "NotSingle",
     "OptimizerFactory",
     "RandomResizedCrop",
     "RandomRotation",

@@ -17,6 +17,26 @@ def entropy(assignment: Assignment) -> Tensor:
     return assignment.entropy
 
 
+@dataclass(frozen=True)
+class Diversity:
+    """Minus the entropy of the mean probability of the batch, the same value for every sample: (N,).
+
+    .. math:: \\sum_k \\bar p_k \\log(\\bar p_k + 10^{-5})
+
+    It is smallest when all classes are predicted equally often.
+
+    Args:
+        weight: What the value is multiplied by.
+    """
+
+    weight: float = 1.0
+
+    def __call__(self, assignment: Assignment) -> Tensor:
+        logits = assignment.logits
+        mean = logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32)).mean(0)
+        return (self.weight * (mean * (mean + 1e-5).log()).sum()).expand(len(logits))
+
+
 def similarity(features: Tensor, neighbour: Tensor, bandwidth: float = 1.0) -> Tensor:
     """How alike two feature vectors are, row by row: (N, D), (N, D) -> (N,) in (0, 1].
 

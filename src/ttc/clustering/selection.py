@@ -35,6 +35,13 @@ class SelectAll(Selector):
         return torch.ones_like(assignment.entropy)
 
 
+class NotSingle(Selector):
+    """Selects every sample with weight one, unless the batch has one sample only: that one is left out."""
+
+    def __call__(self, assignment: Assignment) -> Tensor:
+        return torch.full_like(assignment.entropy, float(len(assignment.entropy) > 1))
+
+
 @dataclass
 class BelowMeanEntropy(Selector):
     """Selects the samples whose entropy is at most the mean entropy of their batch.

@@ -10,7 +10,7 @@ from ttc.nn.normalization import (
     WindowNorm,
     track_statistics,
 )
-from ttc.nn.preparation import copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.nn.preparation import copy_with_trainable_norms, frozen_copy, source_classifier, trainable_copy
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
 __all__ = [
@@ -29,4 +29,5 @@ __all__ = [
     "source_classifier",
     "source_statistics",
     "track_statistics",
+    "trainable_copy",
 ]
