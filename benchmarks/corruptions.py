@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from ttc.corruptions import CORRUPTIONS, corrupt
 from ttc.corruptions.cifar_c import generate_cifar_c
-from ttc.corruptions.pool import all_cores
+from ttc.corruptions.pool import available_cores
 
 GOALS = {32: (64, 10.0), 224: (4, 3.0)}  # side: images in a batch, wanted ratio
 
 
-def pictures(n: int, side: int) -> NDArray[np.uint8]:
+def make_images(n: int, side: int) -> NDArray[np.uint8]:
     """Smooth coloured waves with a little grain."""
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[0 : 1 : side * 1j, 0 : 1 : side * 1j][:, None, :, :, None]
@@ -46,7 +46,7 @@ def compare(side: int, n: int, goal: float) -> bool:
     """Print the time of each corruption at severity 5 and the ratio of the totals."""
     import imagecorruptions
 
-    images = pictures(n, side)
+    images = make_images(n, side)
     print(f"\n{side} x {side}, {n} images, ms an image   imagecorruptions      ttc    ratio")
     totals = [0.0, 0.0]
     for name in CORRUPTIONS:
@@ -87,7 +87,7 @@ def whole_data_sets(cores: int) -> None:
             source = Path(folder) / f"source{n}{len(names)}"
             source.mkdir()
             records = np.zeros((n, 3073), np.uint8)
-            records[:, 1:] = pictures(n, 32).transpose(0, 3, 1, 2).reshape(n, -1)
+            records[:, 1:] = make_images(n, 32).transpose(0, 3, 1, 2).reshape(n, -1)
             records.tofile(source / "test_batch.bin")
             peak = [0.0]
 
@@ -109,8 +109,8 @@ def whole_data_sets(cores: int) -> None:
 
 def main() -> int:
     torch.set_num_threads(1)
-    corrupt(pictures(1, 32), "frost")  # textures are made once a process
-    whole_data_sets(all_cores())
+    corrupt(make_images(1, 32), "frost")  # textures are made once a process
+    whole_data_sets(available_cores())
     try:
         import imagecorruptions  # noqa: F401 - is it there?
     except ImportError as error:

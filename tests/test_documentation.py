@@ -1,15 +1,17 @@
-"""What README and documentation show runs as it stands there, and every link leads somewhere.
+"""The code in README and documentation runs as printed, and every link resolves.
 
 A page is run from top to bottom in an empty directory: Python blocks in one namespace, commands in between. A Python
-block with a title is also written to the file of that name. A text block titled "prints" holds what the block above it
-prints, digits aside, since machines round differently.
+block with a title is a file of that name. A text block titled "prints" is the output of the block above it, compared
+without digits, since machines round differently. What belongs into a checkout is tried in a copy of it.
 """
 
 import importlib
 import io
 import os
+import pydoc
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -32,6 +34,8 @@ NOT_RUN = {  # commands that are only parsed, by how they begin
     "ttc reproduce cifar10c": "takes minutes, or needs downloads",
     "ttc reproduce all": "takes an hour",
     "ttc methods --markdown > docs/methods.md": "is compared with the page by tests/cli/test_methods.py",
+    "mv margin.py": "is run by test_a_method_is_added_word_for_word",
+    "python -m pytest tests/methods/test_contract.py": "is run by test_a_method_is_added_word_for_word",
     "pip install": "changes the environment",
     "make": "runs the tests that run this one",
 }
@@ -65,6 +69,11 @@ def begins(command: str) -> str | None:
     return next((start for start in NOT_RUN if f"{command} ".startswith(f"{start} ")), None)
 
 
+def in_checkout(block: Block) -> bool:
+    """Whether a block is a file of a checkout, or a change to one."""
+    return block.title.startswith(("src/", "tests/"))
+
+
 WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
@@ -79,11 +88,13 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TTC_DATA", str(tmp_path / "data"))
     modules, methods = set(sys.modules), importlib.import_module("ttc.methods").METHODS
     known = dict(methods)
-    _what_a_reader_has(tmp_path)
+    _make_readers_files(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
     printed = ""
     try:
         for block in blocks(page):
+            if in_checkout(block):
+                continue
             if block.language == "python":
                 printed = _run_python(block, names)
             elif block.language == "sh":
@@ -101,8 +112,46 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         methods.update(known)
 
 
-def _what_a_reader_has(folder: Path) -> None:
-    """The pictures that commands name."""
+def test_a_method_is_added_word_for_word(tmp_path: Path) -> None:
+    """Follow docs/add-a-method.md in a copy of the checkout, up to the contract suite of the new method."""
+    for name in ("src", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    ran = []
+    for block in blocks(ROOT / "docs" / "add-a-method.md"):
+        if block.language == "python" and block.title:
+            (tmp_path / block.title).write_text(block.text, encoding="utf-8")
+        elif block.language == "diff":
+            _apply(block, tmp_path)
+        for command in commands(block) if block.language == "sh" else []:
+            if command.startswith("mv "):
+                subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
+            elif command.startswith("python -m pytest "):
+                ran.append(_run_in_checkout(command, tmp_path))
+    assert len(ran) == 1
+    assert re.search(r"^[2-9]\d passed", ran[0], re.MULTILINE), ran[0]
+
+
+def _apply(block: Block, checkout: Path) -> None:
+    """Change a file as a diff without line numbers says."""
+    lines = block.text.splitlines(keepends=True)
+    old, new = ("".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +"))
+    path = checkout / block.title
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"docs/add-a-method.md: {block.title} no longer has\n{old}"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def _run_in_checkout(command: str, checkout: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, *shlex.split(command)[1:]]
+    shown = subprocess.run(words, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    return shown.stdout
+
+
+def _make_readers_files(folder: Path) -> None:
+    """Create the images that commands name."""
     grey = Image.new("RGB", (64, 48), (90, 120, 150))
     (folder / "path" / "to" / "images" / "class").mkdir(parents=True)
     grey.save(folder / "path" / "to" / "images" / "class" / "one.png")
@@ -122,10 +171,10 @@ def _run_python(block: Block, names: dict[str, Any]) -> str:
 
 
 def _run_command(command: str, folder: Path) -> None:
-    """Run a command of ours in this process; the others in the checkout, with the page's files at hand."""
+    """Run a command of ours in this process, and others in the checkout with the page's files on the path."""
     words = shlex.split(command, comments=True)
     if words[0] == "ttc":
-        _parsed(words[1 : words.index(">") if ">" in words else None])
+        _parse(words[1 : words.index(">") if ">" in words else None])
     if begins(command) is not None:
         return
     if words[0] == "ttc":
@@ -143,8 +192,8 @@ def _run_command(command: str, folder: Path) -> None:
         assert shown.returncode == 0, shown.stdout + shown.stderr
 
 
-def _parsed(words: list[str]) -> None:
-    """Let the command line read the words, down to the options of the subcommand, without running anything."""
+def _parse(words: list[str]) -> None:
+    """Parse the words as the command line does, down to the options of the subcommand, without running anything."""
     from typer.main import get_command
 
     from ttc.cli.app import app
@@ -160,16 +209,16 @@ def _parsed(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", ["run --imgs 3", "data fetch --nope", "nonsense", "reproduce", "data nonsense"])
-def test_a_wrong_command_would_be_noticed(command: str) -> None:
+def test_an_invalid_command_would_be_noticed(command: str) -> None:
     with pytest.raises(Exception, match=r"No such|Missing"):
-        _parsed(command.split())
+        _parse(command.split())
 
 
 def _without_digits(text: str) -> str:
     return re.sub(r"\d+", "0", text).strip()
 
 
-def test_what_is_not_run_is_shown_somewhere() -> None:
+def test_every_exception_is_on_a_page() -> None:
     shown = {begins(command) for page in PAGES for block in blocks(page) if block.language == "sh"
              for command in commands(block)}  # fmt: skip
     assert set(NOT_RUN) <= shown
@@ -190,7 +239,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=named)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text(encoding="utf-8")))
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if re.match(r"https?://", target):
@@ -208,19 +257,16 @@ def test_names_in_the_api_pages_exist() -> None:
     for page in PAGES:
         text = FENCE.sub("", page.read_text(encoding="utf-8"))
         for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE) + re.findall(r"\]\[(ttc[\w.]*)\]", text):
-            module, _, attribute = name.rpartition(".")
-            try:
-                importlib.import_module(name)
-            except ModuleNotFoundError:
-                assert hasattr(importlib.import_module(module), attribute), f"{page.name}: {name}"
+            assert pydoc.locate(name) is not None, f"{page.name}: {name}"
 
 
 def test_the_navigation_names_every_page_once() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r": (\S+\.md)$", navigation, re.MULTILINE)
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]}
-    assert sorted(listed) == sorted(page for page in pages if not re.match(r"decisions/\d|results/\w+/", page))
-    assert all(re.match(r"\d{4}-[a-z0-9-]+\.md$", page.name) for page in (ROOT / "docs" / "decisions").glob("0*"))
+    assert sorted(listed) == sorted(
+        page for page in pages if not re.match(r"decisions/(\d|template)|results/\w+/", page)
+    )
 
 
 def test_the_extra_for_the_site_is_pinned() -> None:
@@ -229,3 +275,21 @@ def test_the_extra_for_the_site_is_pinned() -> None:
     wanted = set(re.findall(r'"([\w-]+)', extra[1]))
     pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert {"mkdocs-material", "mkdocstrings"} <= wanted <= pinned
+
+
+def test_changelog_and_citation_name_the_version() -> None:
+    from ttc import __version__
+
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    sections = re.findall(r"^## \[(.+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert __version__ == next(section for section in sections if section != "Unreleased")
+
+
+def test_the_workflow_covers_every_supported_python() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    oldest = re.search(r'^requires-python = ">=(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    versions = re.search(r"python: \[(.+)\]", workflow)
+    assert oldest
+    assert versions
+    assert re.findall(r"[\d.]+", versions[1])[0] == oldest[1]
+    assert "run: .ci/run" in workflow

@@ -14,51 +14,63 @@ from typing import TYPE_CHECKING
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
-    from ttc import bench, clustering, core, deploy, methods, models
-    from ttc.core import Adapter, Classifier, Inspection, Prediction, inspect
+    from ttc import bench as bench
+    from ttc import clustering as clustering
+    from ttc import core as core
+    from ttc import corruptions as corruptions
+    from ttc import data as data
+    from ttc import deploy as deploy
+    from ttc import fast as fast
+    from ttc import methods as methods
+    from ttc import models as models
+    from ttc import nn as nn
+    from ttc.core import Adapter, Classifier, Part, Prediction, inspect
     from ttc.deploy import Guard, Stream
-    from ttc.methods import METHODS, adapt, load_adaptation
+    from ttc.methods import METHODS, Method, adapt, load_adaptation, register
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "METHODS",
     "Adapter",
     "Classifier",
     "Guard",
-    "Inspection",
+    "Method",
+    "Part",
     "Prediction",
     "Stream",
     "TTCError",
     "adapt",
-    "bench",
-    "clustering",
-    "core",
-    "deploy",
     "inspect",
     "load_adaptation",
-    "methods",
-    "models",
+    "register",
 ]
 
-_HOMES = {
+_DEFINED_IN = {
     "METHODS": "ttc.methods",
+    "Method": "ttc.methods",
     "adapt": "ttc.methods",
     "load_adaptation": "ttc.methods",
+    "register": "ttc.methods",
     "Adapter": "ttc.core",
     "Classifier": "ttc.core",
-    "Inspection": "ttc.core",
+    "Part": "ttc.core",
     "Prediction": "ttc.core",
     "inspect": "ttc.core",
     "Guard": "ttc.deploy",
     "Stream": "ttc.deploy",
 }
-_ROOMS = {"bench", "clustering", "core", "corruptions", "data", "deploy", "methods", "models"}
+_SUBPACKAGES = ("bench", "clustering", "core", "corruptions", "data", "deploy", "fast", "methods", "models", "nn")
 
 
 def __getattr__(name: str) -> object:
     """Import on first use: torch takes seconds, and ``ttc --help`` does not need it."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    if name in _ROOMS:
+    if name in _DEFINED_IN:
+        return getattr(import_module(_DEFINED_IN[name]), name)
+    if name in _SUBPACKAGES:
         return import_module(f"ttc.{name}")
     raise AttributeError(f"module 'ttc' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """List the public names, for completion, without importing them."""
+    return sorted([*__all__, *_SUBPACKAGES, "__version__"])

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and the checksums that say so."""
+"""Atomic file writing and file checksums."""
 
 import hashlib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes when it does not."""
+    """Yield a temporary path beside ``path`` that replaces it when the block succeeds and is deleted when it fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=f".part{path.suffix}")
     os.close(descriptor)
@@ -28,7 +28,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def checksum(path: Path, algorithm: str = "sha256") -> str:
-    """The hex digest of a file's bytes, read in pieces."""
+    """Return the hex digest of a file's bytes, read in pieces."""
     digest = hashlib.new(algorithm)
     with path.open("rb") as file:
         while piece := file.read(1 << 20):

@@ -45,7 +45,7 @@ def test_an_unreadable_image_is_named_at_the_end(
     out = tmp_path / "out"
     assert run(monkeypatch, photo.parent, out, "--corruptions", "fog", "--severities", 5, "--size", 32) == 1
     assert (out / "fog" / "5" / "photo.JPEG").exists()
-    assert "ttc: left out cut.png: " in capsys.readouterr().err
+    assert "ttc: skipped cut.png: " in capsys.readouterr().err
 
 
 def test_cifar_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_cifar_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert np.load(tmp_path / "out" / "contrast.npy").shape == (20, 32, 32, 3)
 
 
-def test_ctrl_c_says_how_to_go_on(
+def test_ctrl_c_says_how_to_resume(
     photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -63,7 +63,7 @@ def test_ctrl_c_says_how_to_go_on(
 
     monkeypatch.setattr("ttc.corruptions.imagenet_c.generate_imagenet_c", interrupted)
     assert run(monkeypatch, photo.parent, tmp_path / "out") == 130
-    assert "stopped; run the same command again to go on" in capsys.readouterr().err
+    assert "interrupted; run the same command again to resume" in capsys.readouterr().err
 
 
 def test_preview(photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,14 +79,14 @@ def test_preview(photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("{photos}", "{out}", "--corruptions", "rain"), "there is no corruption 'rain'; choose one of"),
+        (("{photos}", "{out}", "--corruptions", "rain"), "unknown corruption 'rain'"),
         (("{photos}", "{out}", "--severities", "5,6"), "severities must be numbers from 1 to 5"),
-        (("{photos}", "{photos}/out"), "lies inside the source"),
+        (("{photos}", "{photos}/out"), "is inside the source"),
         (("{photos}/none", "{out}"), "does not exist"),
         (("{photos}", "{out}", "--size", "9"), "--size must be 0 or at least 16 pixels; got 9"),
-        (("{photos}", "{out}", "--layout", "cifar-c"), "holds neither test_batch.bin nor test.bin"),
+        (("{photos}", "{out}", "--layout", "cifar-c"), "contains neither test_batch.bin nor test.bin"),
         (("--preview", "{photos}/none.png", "{out}.png"), "cannot be read as an image"),
-        (("--preview", "{photos}/photo.png", "{out}"), "the preview must be named .png"),
+        (("--preview", "{photos}/photo.png", "{out}"), "the preview must be a .png"),
     ],
 )
 def test_mistakes_are_one_sentence(

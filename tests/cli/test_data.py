@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.data.conftest import Server
 from tests.data.conftest import server as server  # the fixture
 from ttc.cli.app import app, main
-from ttc.data.catalogue import SOURCES, Part, Source
+from ttc.data.catalogue import SOURCES, DataFile, Source
 from ttc.errors import TTCError
 
 CONTENT = b"pixels" * 1000
@@ -26,7 +26,7 @@ def small(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
         tar.addfile(info, io.BytesIO(CONTENT))
     server.content["small.tar"] = buffer.getvalue()
     md5 = f"md5:{hashlib.md5(buffer.getvalue()).hexdigest()}"
-    part = Part("small/a.bin", len(CONTENT), f"md5:{hashlib.md5(CONTENT).hexdigest()}")
+    part = DataFile("small/a.bin", len(CONTENT), f"md5:{hashlib.md5(CONTENT).hexdigest()}")
     source = Source("Small", "small.tar", (server.url("good", "small.tar"),), None, md5, ".", (part,), note="tiny")
     monkeypatch.setitem(SOURCES, "small", source)
     return server
@@ -39,35 +39,35 @@ def run(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_fetch_verify_list_and_mend(small: Server, tmp_path: Path) -> None:
+def test_fetch_verify_list_and_repair(small: Server, tmp_path: Path) -> None:
     root = tmp_path / "d[ata]"  # brackets are markup to the printer
     code, output = run("data", "list", "--data", root)
     assert (code, "small" in output, "present" in output) == (0, True, False)
-    assert f"in {root};" in output
+    assert f"data directory: {root}" in output
     code, output = run("data", "fetch", "small", "--data", root)
     assert code == 0
-    assert output.splitlines()[-1] == f"small is ready in {root} (checked)"
+    assert output.splitlines()[-1] == f"small is now in {root} (verified)"
     assert (root / "small" / "a.bin").read_bytes() == CONTENT
-    assert run("data", "fetch", "small", "--data", root)[1].splitlines()[-1].startswith("small was there already")
-    assert run("data", "verify", "--data", root) == (0, "small: present (checked)\n")
+    assert run("data", "fetch", "small", "--data", root)[1].splitlines()[-1].startswith("small is already in")
+    assert run("data", "verify", "--data", root) == (0, "small: present (verified)\n")
     assert "present" in run("data", "list", "--data", root)[1]
     (root / "small" / "a.bin").write_bytes(CONTENT[::-1])
     code, output = run("data", "verify", "small", "--data", root)
     assert code == 1
-    assert "small: damaged (small/a.bin has another checksum than md5:" in output
-    assert "mend it: ttc data fetch small)" in output
+    assert "small: damaged (small/a.bin does not match its checksum md5:" in output
+    assert "to repair: ttc data fetch small)" in output
     run("data", "fetch", "small", "--data", root)
     assert run("data", "verify", "small", "--data", root)[0] == 0
 
 
-def test_interruption_says_how_to_go_on(small: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interruption_says_how_to_resume(small: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ttc.data.fetching.download", interrupted)
     code, output = run("data", "fetch", "small", "--data", tmp_path)
     assert code == 130
-    assert output.splitlines()[-1] == f"stopped; to go on: ttc data fetch small --data {tmp_path}"
+    assert output.splitlines()[-1] == f"interrupted; to resume: ttc data fetch small --data {tmp_path}"
 
 
 def test_mistakes_are_one_sentence(
@@ -80,7 +80,7 @@ def test_mistakes_are_one_sentence(
         main()
     assert caught.value.code == 2
     error = capsys.readouterr().err
-    assert error.startswith("ttc: unknown data 'cifar-10' (did you mean cifar10?)")
+    assert error.startswith("ttc: unknown dataset or checkpoint 'cifar-10' (did you mean 'cifar10'?)")
     assert error.count("\n") == 1
 
 

@@ -22,7 +22,7 @@ def test_an_empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for expected in (
         f"ttc {ttc.__version__}, Python {sys.version.split()[0]}",
         f"torch {torch.__version__}",
-        f"data directory {tmp_path / 'none'} (TTC_DATA): not there yet",
+        f"data directory {tmp_path / 'none'} (TTC_DATA): not created yet",
         "checkpoints/robustbench-standard.pt",
         "ttc data fetch cifar10 ",
         "ttc demo",
@@ -44,8 +44,8 @@ def test_present_and_damaged(tmp_path: Path) -> None:
     (folder / "data_batch_3.bin").unlink()
     code, output = run("doctor", "--data", tmp_path)
     assert code == 1
-    assert "1 of 6 are missing, such as cifar-10-batches-bin/data_batch_3.bin" in output
-    assert "ttc data fetch cifar10                mend what is damaged" in output
+    assert "1 of 6 files are missing, such as cifar-10-batches-bin/data_batch_3.bin" in output
+    assert "ttc data fetch cifar10                download the damaged files again" in output
 
 
 def test_optional_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_optional_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "broken_extra.py").write_text("raise RuntimeError('undefined symbol\\nmore')")
     assert doctor._extra("fine_extra") == "9.9"
     assert doctor._extra("absent_extra").endswith("pip install 'test-time-clustering[absent_extra]'")
-    assert doctor._extra("broken_extra").startswith("installed but does not import (undefined symbol)")
+    assert doctor._extra("broken_extra").startswith("installed but cannot be imported (undefined symbol)")
 
 
 def test_a_directory_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ttc.models import build
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """CIFAR-10's layout with a few records: a bright class and a dark one, told apart at once."""
+    """CIFAR-10's layout with a few records: a bright class and a dark one, reported apart at once."""
     rng = np.random.default_rng(0)
     folder = tmp_path / "data" / "cifar-10-batches-bin"
     folder.mkdir(parents=True)
@@ -43,7 +43,7 @@ def test_weights_checkpoint_and_card(root: Path, tmp_path: Path, monkeypatch: py
         "wrn-16-1.safetensors",
     ]
     assert "epoch 2/2, loss" in output
-    assert "use it: --model wrn-16-1 --checkpoint trained/wrn-16-1-cifar10-0/wrn-16-1.safetensors" in output
+    assert "to use it: --model wrn-16-1 --checkpoint trained/wrn-16-1-cifar10-0/wrn-16-1.safetensors" in output
     card = json.loads((folder / "card.json").read_text())
     assert (card["statistics"], card["clean_images"], card["recipe"]["epochs"]) == ("none", 16, 2)
     assert card["corruptions"] == {}
@@ -53,10 +53,10 @@ def test_weights_checkpoint_and_card(root: Path, tmp_path: Path, monkeypatch: py
         torch.equal(value, state[key]) for key, value in model.named_parameters()
     )  # statistics are settled after
     again = run(root, "--no-corruptions")
-    assert "going on from trained/wrn-16-1-cifar10-0/training.pt" in again
+    assert "resuming from trained/wrn-16-1-cifar10-0/training.pt" in again
     assert "epoch" not in again  # only loaded, not trained again
-    for told in (output, again):
-        assert "setting the statistics of BatchNorm over all training images" in told
+    for reported in (output, again):
+        assert "computing the BatchNorm statistics over all training images" in reported
 
 
 def test_the_card_measures_under_corruption(root: Path, tmp_path: Path) -> None:
@@ -69,28 +69,28 @@ def test_the_card_measures_under_corruption(root: Path, tmp_path: Path) -> None:
     assert "| gaussian_noise |" in (tmp_path / "out" / "card.md").read_text()
 
 
-def test_an_interruption_says_how_to_go_on(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_says_how_to_resume(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ttc.models.training._save", interrupted)
     output = run(root, "--out", tmp_path / "out", "--no-corruptions")
     assert output.startswith("130")
-    assert "stopped; no epoch was finished\nto go on: run the same command again" in output
+    assert "interrupted; no epoch was finished\nto resume: run the same command again" in output
 
 
 def test_mistakes(root: Path, tmp_path: Path) -> None:
     out = ("--out", tmp_path / "out", "--no-corruptions")
     with pytest.raises(TTCError, match="epochs must be at least 1, got 0"):
         run(root, *out, "--epochs", 0)
-    with pytest.raises(TTCError, match="cannot train 'resnet21' from the start: choose one of resnet20"):
+    with pytest.raises(TTCError, match=r"unknown architecture 'resnet21' .*choose from: resnet20"):
         run(root, *out, "--model", "resnet21")
-    with pytest.raises(TTCError, match=r"the device 'toaster' cannot be used here .*try --device cpu"):
+    with pytest.raises(TTCError, match=r"the device 'toaster' is not available .*try --device cpu"):
         run(root, *out, "--device", "toaster")
-    with pytest.raises(TTCError, match=r"CIFAR-100 \(train.bin\) is not at .*ttc data fetch cifar100"):
+    with pytest.raises(TTCError, match=r"CIFAR-100 \(train.bin\) was not found at .*ttc data fetch cifar100"):
         run(root, *out, "--dataset", "cifar100")
     for count in (0, 10**9):
-        with pytest.raises(TTCError, match=r"CIFAR-10 test has 16 images, .* were asked for: choose 1 to 16"):
+        with pytest.raises(TTCError, match=r"CIFAR-10 test has 16 images, .* requested: choose 1 to 16"):
             run(root, "--out", tmp_path / "out", "--card-images", count)
     (tmp_path / "file").write_text("")
     with pytest.raises(TTCError, match=r"cannot write to .*file"):

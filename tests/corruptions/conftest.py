@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+MakeImages = Callable[[int, int, int], NDArray[np.uint8]]
 
 
 @pytest.fixture
-def pictures() -> Pictures:
-    """Makes uint8 (n, height, width, 3) pictures with smooth parts, edges, and black, white and grey patches."""
+def make_images() -> MakeImages:
+    """Makes uint8 (n, height, width, 3) images with smooth parts, edges, and black, white and grey patches."""
 
     def make(n: int, height: int, width: int) -> NDArray[np.uint8]:
         rng = np.random.default_rng(7)

@@ -1,4 +1,4 @@
-"""CIFAR-C: the layout, going on after a stop, and a full disk."""
+"""CIFAR-C: the layout, resuming after a stop, and a full disk."""
 
 import errno
 import json
@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ttc.corruptions import cifar_c, corrupt
-from ttc.corruptions.cifar_c import generate_cifar_c, opened_cifar_file
+from ttc.corruptions.cifar_c import generate_cifar_c, open_cifar_file
 from ttc.errors import TTCError
 from ttc.files import checksum
 
@@ -36,8 +36,10 @@ def images_of(source: Path) -> NDArray[np.uint8]:
 
 def test_layout(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "CIFAR-10-C"
-    told = []
-    generate_cifar_c(source, out, ["fog", "contrast"], [1, 5], seed=3, workers=2, progress=lambda *a: told.append(a))
+    reported = []
+    generate_cifar_c(
+        source, out, ["fog", "contrast"], [1, 5], seed=3, workers=2, progress=lambda *a: reported.append(a)
+    )
     images = images_of(source)
     for name in ("fog", "contrast"):
         array = np.load(out / f"{name}.npy", mmap_mode="r")
@@ -46,7 +48,7 @@ def test_layout(source: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(array[:RECORDS], corrupt(images, name, 1, seed=3))
         np.testing.assert_array_equal(array[RECORDS:], corrupt(images, name, 5, seed=3))
     np.testing.assert_array_equal(np.load(out / "labels.npy"), np.tile(np.arange(RECORDS) % 10, 2))
-    assert sum(made for made, _, _ in told) == told[0][2] == 4 * RECORDS
+    assert sum(made for made, _, _ in reported) == reported[0][2] == 4 * RECORDS
     manifest = json.loads((out / "corruptions.json").read_text())
     assert manifest["settings"]["seed"] == 3
     assert manifest["settings"]["table"] == "cifar"
@@ -55,7 +57,7 @@ def test_layout(source: Path, tmp_path: Path) -> None:
     assert sorted(p.name for p in out.iterdir()) == ["contrast.npy", "corruptions.json", "fog.npy", "labels.npy"]
 
 
-def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(source: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_and_ends_with_the_same_bytes(source: Path, tmp_path: Path) -> None:
     whole, out = tmp_path / "whole", tmp_path / "stopped"
     generate_cifar_c(source, whole, ["gaussian_noise", "fog"], [2, 4])
     seen = 0
@@ -69,7 +71,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(source: Path, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         generate_cifar_c(source, out, ["gaussian_noise", "fog"], [2, 4], progress=stop_midway)
     assert (out / "gaussian_noise.npy").exists()
-    assert not (out / "fog.npy").exists()  # half a file does not look whole
+    assert not (out / "fog.npy").exists()  # a partial file never looks complete
     counts = np.zeros(2, int)
 
     def count(made: int, found: int, total: int) -> None:
@@ -92,19 +94,19 @@ def test_more_corruptions_can_be_added(source: Path, tmp_path: Path) -> None:
     assert (out / "contrast.npy").stat().st_mtime_ns == before
 
 
-def test_other_settings_are_refused(source: Path, tmp_path: Path) -> None:
+def test_other_settings_are_rejected(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     generate_cifar_c(source, out, ["contrast"], [5])
-    with pytest.raises(TTCError, match=r"begun with seed 0, now it is 1: go on with the same settings"):
+    with pytest.raises(TTCError, match=r"started with seed 0, got 1: use the same settings to resume"):
         generate_cifar_c(source, out, ["contrast"], [5], seed=1)
-    with pytest.raises(TTCError, match=r"begun with severities \[5\], now it is \[4\]"):
+    with pytest.raises(TTCError, match=r"started with severities \[5\], got \[4\]"):
         generate_cifar_c(source, out, ["contrast"], [4])
 
 
 def test_a_strange_folder_is_left_alone(source: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "fog.npy").write_bytes(b"precious")
-    with pytest.raises(TTCError, match="holds files that `ttc corrupt` did not make"):
+    with pytest.raises(TTCError, match="contains files that `ttc corrupt` did not write"):
         generate_cifar_c(source, tmp_path / "mine", ["fog"], [5])
     assert (tmp_path / "mine" / "fog.npy").read_bytes() == b"precious"
     (tmp_path / "mine" / "corruptions.json").write_text("[]")
@@ -112,14 +114,14 @@ def test_a_strange_folder_is_left_alone(source: Path, tmp_path: Path) -> None:
         generate_cifar_c(source, tmp_path / "mine", ["fog"], [5])
 
 
-def test_inside_the_source_is_refused(source: Path) -> None:
-    with pytest.raises(TTCError, match="lies inside the source"):
+def test_inside_the_source_is_rejected(source: Path) -> None:
+    with pytest.raises(TTCError, match="is inside the source"):
         generate_cifar_c(source, source / "out", ["fog"], [5])
     with pytest.raises(TTCError, match="does not exist"):
         generate_cifar_c(source / "nothing", source.parent / "out", ["fog"], [5])
 
 
-def test_a_full_disk_is_a_sentence_and_loses_nothing(
+def test_a_full_disk_is_explained_and_loses_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -130,7 +132,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "posix_fallocate", full)
-        with pytest.raises(TTCError, match=r"no space left .* finished work is kept"):
+        with pytest.raises(TTCError, match=r"no space left .* run the same command again to resume"):
             generate_cifar_c(source, out, ["contrast", "fog"], [5])
     assert sorted(p.name for p in out.iterdir()) == ["contrast.npy", "corruptions.json", "labels.npy"]
     generate_cifar_c(source, out, ["contrast", "fog"], [5])
@@ -141,18 +143,18 @@ def test_cifar_100_and_broken_files(tmp_path: Path) -> None:
     records = np.zeros((3, 3074), np.uint8)
     records[:, 0], records[:, 1] = 7, (4, 5, 99)
     records.tofile(tmp_path / "test.bin")
-    assert opened_cifar_file(tmp_path).labels().tolist() == [4, 5, 99]
-    assert opened_cifar_file(tmp_path).images(1, 3).shape == (2, 32, 32, 3)
+    assert open_cifar_file(tmp_path).labels().tolist() == [4, 5, 99]
+    assert open_cifar_file(tmp_path).images(1, 3).shape == (2, 32, 32, 3)
     (tmp_path / "other.bin").write_bytes(bytes(3073 * 2))
-    assert len(opened_cifar_file(tmp_path / "other.bin").records) == 2
+    assert len(open_cifar_file(tmp_path / "other.bin").records) == 2
     (tmp_path / "cut.bin").write_bytes(bytes(4000))
-    with pytest.raises(TTCError, match="4000 bytes are no multiple of 3073 or 3074; download it again"):
-        opened_cifar_file(tmp_path / "cut.bin")
+    with pytest.raises(TTCError, match="4000 bytes is not a multiple of 3073 or 3074; download it again"):
+        open_cifar_file(tmp_path / "cut.bin")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(TTCError, match=r"holds neither test_batch\.bin nor test\.bin"):
-        opened_cifar_file(tmp_path / "empty")
+    with pytest.raises(TTCError, match=r"contains neither test_batch\.bin nor test\.bin"):
+        open_cifar_file(tmp_path / "empty")
 
 
 def test_a_torn_journal_line_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "journal").write_text("0\n500\n10")
-    assert cifar_c._noted(tmp_path / "journal") == {0, 500}
+    assert cifar_c._journal_starts(tmp_path / "journal") == {0, 500}

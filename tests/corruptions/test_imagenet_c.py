@@ -1,4 +1,4 @@
-"""ImageNet-C: the layout, every kind of file a folder may hold, and going on after a stop."""
+"""ImageNet-C: the layout, every kind of file a folder may hold, and resuming after a stop."""
 
 import errno
 import hashlib
@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from ttc.corruptions import corrupt
-from ttc.corruptions.imagenet_c import generate_imagenet_c, listed_pictures, read_picture
+from ttc.corruptions.imagenet_c import generate_imagenet_c, list_images, read_image
 from ttc.errors import TTCError
 from ttc.files import checksum
 
@@ -49,10 +49,10 @@ def test_layout(source: Path, tmp_path: Path) -> None:
     assert kinds == {"grey": 1, "RGBA": 1, "16-bit": 1}
     assert set(manifest.unreadable) == {"n01/broken.jpg", "n01/fake.png"}
     assert "truncated" in manifest.unreadable["n01/broken.jpg"]
-    picture = next(p for p in listed_pictures(source) if p.target.name == "b.JPEG")
-    pixels, _ = read_picture(source / "n02" / "b.png", 48)
+    image = next(p for p in list_images(source) if p.target.name == "b.JPEG")
+    pixels, _ = read_image(source / "n02" / "b.png", 48)
     buffer = io.BytesIO()
-    corrupted = corrupt(pixels[None], "fog", 5, seed=2, indices=[picture.index])[0]
+    corrupted = corrupt(pixels[None], "fog", 5, seed=2, indices=[image.index])[0]
     Image.fromarray(corrupted).save(buffer, "JPEG", quality=85, optimize=True)
     assert (out / "fog/5/n02/b.JPEG").read_bytes() == buffer.getvalue()
 
@@ -66,7 +66,7 @@ def test_checksum_is_that_of_the_listing(source: Path, tmp_path: Path) -> None:
     assert json.loads((out / "corruptions.json").read_text())["checksums"] == {"contrast/3": expected}
 
 
-def test_goes_on_after_a_stop_and_with_new_images(source: Path, tmp_path: Path) -> None:
+def test_resumes_after_a_stop_and_with_new_images(source: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
     generate_imagenet_c(source, whole, ["fog", "frost"], [5], size=32)
 
@@ -95,28 +95,28 @@ def test_resize_and_crop_are_those_of_imagenet(source: Path) -> None:
         resized = image.resize((round(70 * 256 / 50), 256), Image.Resampling.BILINEAR)
     left = (resized.width - 224) // 2
     expected = np.asarray(resized)[16:240, left : left + 224]
-    np.testing.assert_array_equal(read_picture(source / "n02" / "b.png", 224)[0], expected)
+    np.testing.assert_array_equal(read_image(source / "n02" / "b.png", 224)[0], expected)
 
 
 def test_kinds_are_read_as_rgb(source: Path) -> None:
-    plain, _ = read_picture(source / "n02" / "b.png", 0)
+    plain, _ = read_image(source / "n02" / "b.png", 0)
     assert plain.shape == (50, 70, 3)
-    np.testing.assert_array_equal(read_picture(source / "n02" / "rgba.png", 0)[0], plain)
+    np.testing.assert_array_equal(read_image(source / "n02" / "rgba.png", 0)[0], plain)
     for name in ("grey", "deep"):
-        pixels, _ = read_picture(source / "n02" / f"{name}.png", 0)
+        pixels, _ = read_image(source / "n02" / f"{name}.png", 0)
         np.testing.assert_array_equal(pixels, np.repeat(plain[:, :, :1], 3, axis=2))
 
 
-def test_what_cannot_be_eight_bits_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_eight_bits_is_rejected(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((40, 40), np.float32)).save(tmp_path / "f.tiff")
     with pytest.raises(ValueError, match="floating-point images are not supported"):
-        read_picture(tmp_path / "f.tiff", 0)
+        read_image(tmp_path / "f.tiff", 0)
     Image.fromarray(np.full((40, 40), 1 << 20, np.int32)).save(tmp_path / "i.tiff")
     with pytest.raises(ValueError, match="beyond 16 bits"):
-        read_picture(tmp_path / "i.tiff", 0)
+        read_image(tmp_path / "i.tiff", 0)
     Image.new("RGB", (10, 40)).save(tmp_path / "small.png")
-    with pytest.raises(ValueError, match="10x40 pixels are fewer than 16 on a side"):
-        read_picture(tmp_path / "small.png", 0)
+    with pytest.raises(ValueError, match="10x40 pixels are below the minimum of 16x16"):
+        read_image(tmp_path / "small.png", 0)
 
 
 def test_whole_images_of_different_sizes(source: Path, tmp_path: Path) -> None:
@@ -126,22 +126,22 @@ def test_whole_images_of_different_sizes(source: Path, tmp_path: Path) -> None:
         assert image.size == (33, 20)
 
 
-def test_bad_folders_are_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(TTCError, match="lies inside the source"):
+def test_bad_folders_are_rejected(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(TTCError, match="is inside the source"):
         generate_imagenet_c(source, source / "n03", ["fog"], [5])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(TTCError, match="holds no images"):
+    with pytest.raises(TTCError, match="contains no images"):
         generate_imagenet_c(tmp_path / "empty", tmp_path / "out", ["fog"], [5])
     with pytest.raises(TTCError, match="is not a folder"):
         generate_imagenet_c(source / "n02" / "b.png", tmp_path / "out", ["fog"], [5])
     Image.new("RGB", (40, 40)).save(source / "n02" / "b.bmp")
     with pytest.raises(TTCError, match=r"n02/b.bmp and n02/b.png in .* would both become n02/b.JPEG; rename"):
         generate_imagenet_c(source, tmp_path / "out", ["fog"], [5])
-    with pytest.raises(TTCError, match=r"frost folder .* frost1.png, .* is missing"):
+    with pytest.raises(TTCError, match=r"frost folder .* missing: frost1.png"):
         generate_imagenet_c(source / "n01", tmp_path / "out", ["fog"], [5], frost_dir=tmp_path)
 
 
-def test_a_full_disk_is_a_sentence_and_the_run_goes_on_later(
+def test_a_full_disk_is_explained_and_the_run_resumes_later(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(path: Path) -> None:
@@ -149,13 +149,13 @@ def test_a_full_disk_is_a_sentence_and_the_run_goes_on_later(
 
     with monkeypatch.context() as patch:
         patch.setattr("ttc.corruptions.imagenet_c.atomic", full)
-        with pytest.raises(TTCError, match=r"no space left for .* finished work is kept"):
+        with pytest.raises(TTCError, match=r"no space left for .* run the same command again to resume"):
             generate_imagenet_c(source, tmp_path / "out", ["fog"], [5], size=32)
     generate_imagenet_c(source, tmp_path / "out", ["fog"], [5], size=32)
     assert len(list((tmp_path / "out").rglob("*.JPEG"))) == 5
 
 
-def test_a_place_that_cannot_be_written_is_a_sentence(source: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_explained(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TTCError, match=r"out cannot be written \(.*\); choose another folder"):
+    with pytest.raises(TTCError, match=r"cannot write to .*out \(.*\); choose another folder"):
         generate_imagenet_c(source, tmp_path / "file" / "out", ["fog"], [5], size=32)

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from ttc.corruptions import corrupt
-from ttc.corruptions.spatter import canny_edges, chamfer_distance, equalized, spatter
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.random_streams import RandomStreams
 from ttc.corruptions.severity_tables import TableName
+from ttc.corruptions.spatter import canny_edges, chamfer_distance, equalize_histogram, spatter
 
-Pictures = Callable[[int, int, int], NDArray[np.uint8]]
+MakeImages = Callable[[int, int, int], NDArray[np.uint8]]
 
 
 def canny_loop(grey: NDArray[np.int64], low: int, high: int) -> NDArray[np.bool_]:
@@ -64,9 +64,9 @@ def shortest_paths(edges: NDArray[np.bool_]) -> NDArray[np.float64]:
     return distance
 
 
-@pytest.mark.parametrize("share", [0.002, 0.05])
-def test_chamfer_distance_is_the_shortest_path_and_nearly_euclidean(share: float) -> None:
-    edges = np.random.default_rng(1).random((2, 50, 40)) < share
+@pytest.mark.parametrize("fraction", [0.002, 0.05])
+def test_chamfer_distance_is_the_shortest_path_and_nearly_euclidean(fraction: float) -> None:
+    edges = np.random.default_rng(1).random((2, 50, 40)) < fraction
     ours = chamfer_distance(torch.from_numpy(edges), 20).numpy()
     np.testing.assert_allclose(ours, np.stack([shortest_paths(one) for one in edges]).clip(max=20), atol=1e-3)
     euclid = np.stack([ndimage.distance_transform_edt(~one) for one in edges]).clip(max=20)
@@ -79,14 +79,14 @@ def test_chamfer_distance_without_edges_is_the_cap() -> None:
 
 def test_equalized_spreads_the_levels() -> None:
     grey = np.random.default_rng(2).binomial(20, 0.4, (2, 30, 30)).astype(np.uint8) + 3
-    ours = equalized(torch.from_numpy(grey)).numpy()
+    ours = equalize_histogram(torch.from_numpy(grey)).numpy()
     for before, after in zip(grey, ours, strict=True):
         lowest = (before == before.min()).sum()
         for level in np.unique(before):
-            share = ((before <= level).sum() - lowest) / (before.size - lowest)
-            assert (after[before == level] == np.rint(255 * share)).all()
+            fraction = ((before <= level).sum() - lowest) / (before.size - lowest)
+            assert (after[before == level] == np.rint(255 * fraction)).all()
     flat = torch.full((1, 4, 4), 9, dtype=torch.uint8)
-    assert torch.equal(equalized(flat), flat)
+    assert torch.equal(equalize_histogram(flat), flat)
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_equalized_spreads_the_levels() -> None:
 )
 def test_spatter_covers_what_it_should(table: TableName, side: int, wet: tuple[float, ...]) -> None:
     grey = np.full((6 if side == 224 else 60, side, side, 3), 100, dtype=np.uint8)
-    for severity, share in enumerate(wet, start=1):
+    for severity, fraction in enumerate(wet, start=1):
         touched = (corrupt(grey, "spatter", severity, table=table) != 100).any(3).mean()
-        assert touched <= share + 0.05, severity
-        assert touched >= (0.15 if severity > 3 else 0.5) * share - 0.01, severity  # mud loses its soft edges
+        assert touched <= fraction + 0.05, severity
+        assert touched >= (0.15 if severity > 3 else 0.5) * fraction - 0.01, severity  # mud loses its soft edges
 
 
 def test_mud_is_brown_and_water_is_bright() -> None:
@@ -111,7 +111,7 @@ def test_mud_is_brown_and_water_is_bright() -> None:
 
 def test_a_dry_layer_leaves_the_image() -> None:
     images = torch.full((2, 3, 32, 32), 77, dtype=torch.uint8)
-    chance = Streams(0, "test", range(2), torch.device("cpu"))
+    chance = RandomStreams(0, "test", range(2), torch.device("cpu"))
     assert torch.equal(spatter(images, chance, 1.0, 0.1, 0.01, 0.7, 0.7, 0.5, 0), images)
 
 

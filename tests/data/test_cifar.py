@@ -12,36 +12,36 @@ from ttc.errors import TTCError
 
 
 def write_cifar(root: Path, dataset: Cifar, per_file: int = 3) -> tuple[Pixels, list[int]]:
-    """Write small files record by record; return the pictures and the labels of train, then test."""
+    """Write small files record by record; return the images and the labels of train, then test."""
     rng = np.random.default_rng(1)
     ten = dataset == "cifar10"
     folder = root / ("cifar-10-batches-bin" if ten else "cifar-100-binary")
     folder.mkdir(parents=True)
     names = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"] if ten else ["train.bin", "test.bin"]
-    pictures, labels = [], []
+    images, labels = [], []
     for name in names:
         content = b""
         for _ in range(per_file):
-            picture = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            image = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
             label = int(rng.integers(10 if ten else 100))
-            planes = b"".join(picture[:, :, channel].tobytes() for channel in range(3))
+            planes = b"".join(image[:, :, channel].tobytes() for channel in range(3))
             content += (b"" if ten else b"\x07") + bytes([label]) + planes
-            pictures.append(picture)
+            images.append(image)
             labels.append(label)
         (folder / name).write_bytes(content)
-    return np.stack(pictures), labels
+    return np.stack(images), labels
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100"])
-def test_reads_pictures_and_labels(tmp_path: Path, dataset: Cifar) -> None:
-    pictures, labels = write_cifar(tmp_path, dataset)
+def test_reads_images_and_labels(tmp_path: Path, dataset: Cifar) -> None:
+    images, labels = write_cifar(tmp_path, dataset)
     train, test = cifar(tmp_path, dataset, train=True), cifar(tmp_path, dataset)
-    assert len(train) + len(test) == len(pictures)
+    assert len(train) + len(test) == len(images)
     assert len(test) == 3
     assert train.num_classes == test.num_classes == (10 if dataset == "cifar10" else 100)
     np.testing.assert_array_equal(np.concatenate([train.labels, test.labels]), labels)
     np.testing.assert_array_equal(
-        np.concatenate([train.pixels(range(len(train))), test.pixels(range(len(test)))]), pictures
+        np.concatenate([train.pixels(range(len(train))), test.pixels(range(len(test)))]), images
     )
     assert (train.name[-5:], test.name[-4:]) == ("train", "test")
 
@@ -52,7 +52,9 @@ def test_the_folder_itself_may_be_given(tmp_path: Path) -> None:
 
 
 def test_missing_says_where_and_how(tmp_path: Path) -> None:
-    with pytest.raises(TTCError, match=rf"test_batch.bin\) is not at {tmp_path}.*ttc data fetch cifar10.*TTC_DATA"):
+    with pytest.raises(
+        TTCError, match=rf"test_batch.bin\) was not found at {tmp_path}.*ttc data fetch cifar10.*TTC_DATA"
+    ):
         cifar(tmp_path, "cifar10")
 
 
@@ -74,7 +76,7 @@ def test_label_out_of_range(tmp_path: Path) -> None:
 
 
 def test_unknown_dataset(tmp_path: Path) -> None:
-    with pytest.raises(TTCError, match="unknown CIFAR dataset 'cifar1000': choose one of cifar10, cifar100"):
+    with pytest.raises(TTCError, match=r"unknown CIFAR dataset 'cifar1000' .*; choose from: cifar10, cifar100"):
         cifar(tmp_path, "cifar1000")  # type: ignore[arg-type]
 
 
@@ -105,13 +107,16 @@ def test_cifar_c_severities_are_blocks_of_rows(published: Path) -> None:
 def test_cifar_c_errors(published: Path, tmp_path: Path) -> None:
     with pytest.raises(TTCError, match="severity must be 1 to 5, got 0"):
         cifar_c(published, "cifar10", "fog", 0)
-    with pytest.raises(TTCError, match=r"there is no .*mist.npy; the corruptions there are: fog"):
+    with pytest.raises(TTCError, match=r"unknown corruption in .*CIFAR-10-C 'mist'; choose from: fog"):
         cifar_c(published, "cifar10", "mist", 5)
-    with pytest.raises(TTCError, match=r"CIFAR-100-C is not at .*ttc data fetch cifar100-c"):
+    with pytest.raises(TTCError, match=r"CIFAR-100-C was not found at .*ttc data fetch cifar100-c"):
         cifar_c(published, "cifar100", "fog", 5)
     np.save(published / "CIFAR-10-C" / "snow.npy", np.zeros((10, 32, 32, 3), np.uint8))
     with pytest.raises(TTCError, match=r"needs arrays of shape \(50000, 32, 32, 3\), snow has \(10, 32, 32, 3\)"):
         cifar_c(published, "cifar10", "snow", 5)
+    (published / "CIFAR-10-C" / "labels.npy").unlink()
+    with pytest.raises(TTCError, match=r"CIFAR-10-C \(labels.npy\) was not found at .*ttc data fetch cifar10-c"):
+        cifar_c(published, "cifar10", "fog", 5)
 
 
 @pytest.mark.parametrize("content", [b"", b"<!doctype html>", b"\x93NUMPY\x01\x00"])

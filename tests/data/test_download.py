@@ -22,13 +22,13 @@ def left(path: Path) -> list[str]:
     return sorted(p.name for p in path.parent.iterdir())
 
 
-def test_a_file_comes_whole_with_progress(server: Server, file: Path) -> None:
-    told: list[tuple[int, int | None]] = []
-    download([server.url("good", "f")], file, MD5, len(BODY), lambda done, total: told.append((done, total)))
+def test_a_complete_download_reports_progress(server: Server, file: Path) -> None:
+    reported: list[tuple[int, int | None]] = []
+    download([server.url("good", "f")], file, MD5, len(BODY), lambda done, total: reported.append((done, total)))
     assert file.read_bytes() == BODY
     assert left(file) == ["f"]
-    assert told[-1] == (len(BODY), len(BODY))
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    assert reported[-1] == (len(BODY), len(BODY))
+    assert [done for done, _ in reported] == sorted(done for done, _ in reported)
 
 
 def test_a_cut_connection_is_continued_not_repeated(server: Server, file: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_cut_connection_is_continued_not_repeated(server: Server, file: Path) 
     assert ranges == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
 
 
-def test_a_later_call_goes_on_where_the_earlier_stopped(server: Server, file: Path) -> None:
+def test_a_later_call_resumes_where_the_earlier_one_stopped(server: Server, file: Path) -> None:
     def interrupt(done: int, total: int | None) -> None:
         if done > 300_000:
             raise KeyboardInterrupt
@@ -54,7 +54,7 @@ def test_a_later_call_goes_on_where_the_earlier_stopped(server: Server, file: Pa
     assert left(file) == ["f"]
 
 
-def test_a_changed_file_is_not_glued_to_the_old_beginning(server: Server, file: Path) -> None:
+def test_a_changed_file_is_not_appended_to_the_old_part(server: Server, file: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         download([server.url("good", "f")], file, None, progress=lambda done, total: print(1 / 0))
     server.etag, server.content["f"] = '"two"', BODY[::-1]
@@ -109,10 +109,10 @@ def test_the_next_mirror_is_asked(server: Server, file: Path, how: str) -> None:
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("html", "answered with a web page instead of the file"),
-        ("disguised", "answered with a web page instead of the file"),
+        ("html", "returned a web page instead of the file"),
+        ("disguised", "returned a web page instead of the file"),
         ("404", "HTTP 404 Not Found"),
-        ("other", "another checksum than md5:"),
+        ("other", "its checksum is not md5:"),
     ],
 )
 def test_failure_names_reason_and_way_out(server: Server, file: Path, how: str, reason: str) -> None:
@@ -124,10 +124,10 @@ def test_failure_names_reason_and_way_out(server: Server, file: Path, how: str, 
     assert left(file) == []
 
 
-def test_a_continuation_at_the_wrong_place_is_refused(server: Server, file: Path) -> None:
+def test_a_continuation_at_the_wrong_place_is_rejected(server: Server, file: Path) -> None:
     file.parent.mkdir()
     file.with_name("f.part").write_bytes(BODY[:1000])
-    with pytest.raises(TTCError, match="continued at another place than asked for"):
+    with pytest.raises(TTCError, match="resumed at another offset than requested"):
         download([server.url("wrongplace", "f")], file, MD5, pause=0)
 
 

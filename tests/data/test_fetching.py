@@ -8,8 +8,8 @@ import pytest
 
 from tests.data.conftest import Server
 from ttc.data import fetching
-from ttc.data.catalogue import GROUPS, SOURCES, Part, Source
-from ttc.data.fetching import fetch, names_of, state
+from ttc.data.catalogue import GROUPS, SOURCES, DataFile, Source
+from ttc.data.fetching import fetch, resolve_names, source_status
 from ttc.errors import TTCError
 
 FILES = {"small/a.bin": b"a" * 5000, "small/b.bin": b"b" * 300}
@@ -34,11 +34,11 @@ def sources(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """A small dataset and a small checkpoint without a checksum, served from this machine."""
     archive = tarred(FILES)
     server.content = {"small.tar.gz": archive, "w.pt": b"weights" * 100}
-    parts = tuple(Part(name, len(content), md5(content)) for name, content in FILES.items())
+    parts = tuple(DataFile(name, len(content), md5(content)) for name, content in FILES.items())
     url = server.url("good", "small.tar.gz")
     dataset = Source("Small", "small.tar.gz", (url,), len(archive), md5(archive), ".", parts)
     path = "checkpoints/w.pt"
-    weights = Source("Weights", path, (server.url("good", "w.pt"),), parts=(Part(path, 700),))
+    weights = Source("Weights", path, (server.url("good", "w.pt"),), parts=(DataFile(path, 700),))
     monkeypatch.setitem(SOURCES, "small", dataset)
     monkeypatch.setitem(SOURCES, "weights", weights)
     return server
@@ -46,12 +46,12 @@ def sources(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 def test_a_dataset_is_fetched_checked_and_tidied(sources: Server, tmp_path: Path) -> None:
     root, steps = tmp_path / "data", list[str]()
-    assert state("small", root).status == "missing"
+    assert source_status("small", root).status == "missing"
     assert fetch("small", root, lambda what, done, total: steps.append(what)).status == "present"
     assert {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()} == FILES
     assert list(dict.fromkeys(what.split()[0] for what in steps)) == ["download", "unpack", "check"]
-    assert state("small", root) == ("present", "there, not checked")
-    assert state("small", root, thorough=True) == ("present", "checked")
+    assert source_status("small", root) == ("present", "not verified")
+    assert source_status("small", root, thorough=True) == ("present", "verified")
     asked = len(sources.requests)
     fetch("small", root)
     assert len(sources.requests) == asked  # nothing to do
@@ -64,7 +64,7 @@ def test_the_archive_may_be_kept_and_is_used_offline(sources: Server, tmp_path: 
     asked = len(sources.requests)
     fetch("small", tmp_path)
     assert len(sources.requests) == asked
-    assert state("small", tmp_path, thorough=True).status == "present"
+    assert source_status("small", tmp_path, thorough=True).status == "present"
 
 
 def test_a_damaged_archive_by_hand_is_replaced(sources: Server, tmp_path: Path) -> None:
@@ -72,20 +72,22 @@ def test_a_damaged_archive_by_hand_is_replaced(sources: Server, tmp_path: Path) 
     assert fetch("small", tmp_path).status == "present"
 
 
-def test_damage_is_found_and_mended(sources: Server, tmp_path: Path) -> None:
+def test_damage_is_found_and_repaired(sources: Server, tmp_path: Path) -> None:
     fetch("small", tmp_path)
     path = tmp_path / "small" / "a.bin"
     path.write_bytes(b"x" + path.read_bytes()[1:])
-    assert state("small", tmp_path).status == "present"  # a glance does not read
-    assert state("small", tmp_path, thorough=True).detail.startswith("small/a.bin has another checksum than md5:")
+    assert source_status("small", tmp_path).status == "present"  # a glance does not read
+    assert source_status("small", tmp_path, thorough=True).detail.startswith(
+        "small/a.bin does not match its checksum md5:"
+    )
     path.write_bytes(b"a")
-    assert state("small", tmp_path) == ("damaged", "small/a.bin has 1 bytes instead of 5000")
+    assert source_status("small", tmp_path) == ("damaged", "small/a.bin has 1 bytes instead of 5000")
     path.unlink()
-    assert state("small", tmp_path) == ("damaged", "1 of 2 are missing, such as small/a.bin")
+    assert source_status("small", tmp_path) == ("damaged", "1 of 2 files are missing, such as small/a.bin")
     assert fetch("small", tmp_path).status == "present"
 
 
-def test_an_archive_with_the_wrong_content_is_refused(
+def test_an_archive_with_the_wrong_content_is_rejected(
     sources: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tarred({"small/a.bin": FILES["small/a.bin"]})
@@ -93,21 +95,23 @@ def test_an_archive_with_the_wrong_content_is_refused(
     good = SOURCES["small"]
     changed = Source("Small", good.file, good.urls, len(archive), md5(archive), ".", good.parts)
     monkeypatch.setitem(SOURCES, "small", changed)
-    with pytest.raises(TTCError, match=r"fetched but is not whole: 1 of 2 are missing, .*the archive is kept"):
+    with pytest.raises(
+        TTCError, match=r"downloaded but is incomplete: 1 of 2 files are missing, .*the archive is still at"
+    ):
         fetch("small", tmp_path)
 
 
 def test_without_a_published_checksum_the_first_one_counts(sources: Server, tmp_path: Path) -> None:
-    assert fetch("weights", tmp_path) == ("present", "checked")
+    assert fetch("weights", tmp_path) == ("present", "verified")
     note = tmp_path / "checkpoints" / "w.pt.sha256"
     assert note.read_text() == f"{hashlib.sha256(sources.content['w.pt']).hexdigest()}  w.pt\n"
     path = tmp_path / "checkpoints" / "w.pt"
     path.write_bytes(b"W" + path.read_bytes()[1:])
-    assert "another checksum than sha256:" in state("weights", tmp_path, thorough=True).detail
+    assert "does not match its checksum sha256:" in source_status("weights", tmp_path, thorough=True).detail
     assert fetch("weights", tmp_path).status == "present"  # the same file comes again
     path.unlink()
     sources.content["w.pt"] = b"changed" * 100
-    with pytest.raises(TTCError, match="another checksum than sha256:"):
+    with pytest.raises(TTCError, match="its checksum is not sha256:"):
         fetch("weights", tmp_path)
 
 
@@ -115,7 +119,7 @@ def test_a_file_brought_by_hand_is_recorded(sources: Server, tmp_path: Path) -> 
     path = tmp_path / "checkpoints" / "w.pt"
     path.parent.mkdir()
     path.write_bytes(b"by hand" * 100)
-    assert state("weights", tmp_path).detail == "there, not checked; no checksum to compare with"
+    assert source_status("weights", tmp_path).detail == "not verified; no checksum to compare"
     fetch("weights", tmp_path)
     assert path.with_name("w.pt.sha256").exists()
     assert sources.requests == []
@@ -123,12 +127,14 @@ def test_a_file_brought_by_hand_is_recorded(sources: Server, tmp_path: Path) -> 
 
 def test_no_room(sources: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 5, 5))  # type: ignore[attr-defined]
-    with pytest.raises(TTCError, match=r"Small needs 0.0 GB at .*, 0.0 GB are free: make room"):
+    with pytest.raises(TTCError, match=r"Small needs 0.0 GB at .*, 0.0 GB are free: free some space"):
         fetch("small", tmp_path)
 
 
 def test_what_cannot_be_fetched_says_why(tmp_path: Path) -> None:
-    with pytest.raises(TTCError, match=r"ImageNet validation set cannot be fetched for you: .*imagenet/val/<wnid>"):
+    with pytest.raises(
+        TTCError, match=r"ImageNet validation set cannot be downloaded automatically: .*imagenet/val/<wnid>"
+    ):
         fetch("imagenet", tmp_path)
 
 
@@ -138,27 +144,17 @@ def test_imagenet_folders_are_counted(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / folder / "n1").mkdir(parents=True)
         for name in ("a.JPEG", "b.JPEG", "notes.txt"):
             (tmp_path / folder / "n1" / name).touch()
-    assert state("imagenet-c-noise", tmp_path, thorough=True).status == "present"
+    assert source_status("imagenet-c-noise", tmp_path, thorough=True).status == "present"
     (tmp_path / "ImageNet-C" / "shot_noise" / "3" / "n1" / "a.JPEG").unlink()
-    assert state("imagenet-c-noise", tmp_path).status == "present"
-    found = state("imagenet-c-noise", tmp_path, thorough=True)
-    assert found == ("damaged", "ImageNet-C/shot_noise/3 has 1 pictures instead of 2")
+    assert source_status("imagenet-c-noise", tmp_path).status == "present"
+    found = source_status("imagenet-c-noise", tmp_path, thorough=True)
+    assert found == ("damaged", "ImageNet-C/shot_noise/3 has 1 images instead of 2")
 
 
 def test_names() -> None:
-    assert names_of("cifar10") == ("cifar10",)
-    assert names_of("imagenet-c") == GROUPS["imagenet-c"]
-    with pytest.raises(TTCError, match=r"unknown data 'cifar-10' \(did you mean cifar10\?\): choose one of cifar10, "):
-        names_of("cifar-10")
-
-
-def test_the_catalogue_is_consistent() -> None:
-    for name, source in SOURCES.items():
-        assert source.parts or source.folders, name
-        assert all(url.startswith("https://") for url in source.urls), name
-        for checksum in (source.checksum, *(part.checksum for part in source.parts)):
-            if checksum is not None:
-                algorithm, digest = checksum.split(":")
-                assert len(digest) == {"md5": 32, "sha256": 64}[algorithm], name
-    assert len(SOURCES["cifar10-c"].parts) == len(SOURCES["cifar100-c"].parts) == 20
-    assert sum(len(SOURCES[name].folders) for name in GROUPS["imagenet-c"]) == 15 * 5
+    assert resolve_names("cifar10") == ("cifar10",)
+    assert resolve_names("imagenet-c") == GROUPS["imagenet-c"]
+    with pytest.raises(
+        TTCError, match=r"unknown dataset or checkpoint 'cifar-10' \(did you mean 'cifar10'\?\); choose from: cifar10, "
+    ):
+        resolve_names("cifar-10")

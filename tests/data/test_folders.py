@@ -18,7 +18,7 @@ def pets(tmp_path: Path) -> Path:
     save(tmp_path / "dog" / "b.png", (0, 255, 0))
     save(tmp_path / "dog" / "deeper" / "a.PNG", (0, 0, 255))
     save(tmp_path / "cat" / "z.bmp", (255, 0, 0))
-    (tmp_path / "dog" / "notes.txt").write_text("no picture")
+    (tmp_path / "dog" / "notes.txt").write_text("no image")
     (tmp_path / "README").write_text("no class")
     (tmp_path / ".hidden").mkdir()
     return tmp_path
@@ -32,7 +32,7 @@ def test_classes_are_sorted_folders(pets: Path) -> None:
     assert images.pixels([]).shape[0] == 0
 
 
-def test_grey_and_transparent_pictures_become_rgb(pets: Path) -> None:
+def test_grey_and_transparent_images_become_rgb(pets: Path) -> None:
     Image.new("L", (8, 8), 7).save(pets / "cat" / "y.png")
     Image.new("RGBA", (8, 8), (1, 2, 3, 128)).save(pets / "cat" / "x.png")
     assert image_folder(pets).pixels([0, 1])[:, 0, 0].tolist() == [[1, 2, 3], [7, 7, 7]]
@@ -51,7 +51,7 @@ def test_checksum_follows_names_and_bytes(pets: Path) -> None:
     assert image_folder(pets).checksum != before
 
 
-def test_size_fits_the_centre_and_leaves_fitting_pictures_alone(tmp_path: Path) -> None:
+def test_size_fits_the_centre_and_leaves_fitting_images_alone(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     exact = rng.integers(0, 256, (14, 14, 3), dtype=np.uint8)
     (tmp_path / "a").mkdir()
@@ -62,44 +62,44 @@ def test_size_fits_the_centre_and_leaves_fitting_pictures_alone(tmp_path: Path) 
     pixels = image_folder(tmp_path, size=14).pixels([0, 1])
     np.testing.assert_array_equal(pixels[0], exact)
     assert pixels[1].min() == 255
-    with pytest.raises(TTCError, match=r"wide.png has 96 x 32 pixels, exact.png 14 x 14: give one size"):
+    with pytest.raises(TTCError, match=r"wide.png has 96 x 32 pixels, exact.png 14 x 14: set a size"):
         image_folder(tmp_path).pixels([0, 1])
 
 
-def test_refusals(pets: Path, tmp_path: Path) -> None:
+def test_rejections(pets: Path, tmp_path: Path) -> None:
     with pytest.raises(TTCError, match="there is no image folder"):
         image_folder(tmp_path / "nowhere")
     with pytest.raises(TTCError, match="at least 1 pixel, got 0"):
         image_folder(pets, size=0)
     (tmp_path / "bird").mkdir()
-    with pytest.raises(TTCError, match=r"class folder .*bird has no pictures .*remove the folder"):
+    with pytest.raises(TTCError, match=r"class folder .*bird has no images .*remove the folder"):
         image_folder(tmp_path)
 
 
-def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+def test_an_empty_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TTCError, match="has no class folders"):
         image_folder(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"not a picture"])
-def test_a_broken_picture_is_named(pets: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"not an image"])
+def test_a_broken_image_is_named(pets: Path, content: bytes) -> None:
     (pets / "cat" / "z.bmp").write_bytes(content)
-    with pytest.raises(TTCError, match=r"cannot read the picture .*z.bmp"):
+    with pytest.raises(TTCError, match=r"cannot read the image .*z.bmp"):
         image_folder(pets).pixels([0])
 
 
-def test_a_truncated_picture_is_named(pets: Path) -> None:
+def test_a_truncated_image_is_named(pets: Path) -> None:
     path = pets / "cat" / "z.bmp"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(TTCError, match=r"cannot read the picture .*z.bmp"):
+    with pytest.raises(TTCError, match=r"cannot read the image .*z.bmp"):
         image_folder(pets).pixels([0])
 
 
 @pytest.fixture(scope="module")
 def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ImageNet-C's layout with one small picture a class."""
+    """ImageNet-C's layout with one small image per class."""
     root = tmp_path_factory.mktemp("imagenet")
-    source = root / "picture.JPEG"
+    source = root / "image.JPEG"
     save(source, (9, 9, 9), (224, 224))
     for index in range(1000):
         folder = root / "ImageNet-C" / "fog" / "5" / f"n{index:08}"
@@ -116,15 +116,17 @@ def test_imagenet_c(thousand: Path) -> None:
     assert len(imagenet_c(thousand / "ImageNet-C", "fog", 5)) == 1000
 
 
-def test_imagenet_refusals(thousand: Path, tmp_path: Path) -> None:
-    with pytest.raises(TTCError, match=r"ImageNet-C is not at .*ttc data fetch imagenet-c"):
+def test_imagenet_rejections(thousand: Path, tmp_path: Path) -> None:
+    with pytest.raises(TTCError, match=r"ImageNet-C was not found at .*ttc data fetch imagenet-c"):
         imagenet_c(tmp_path, "fog", 5)
-    with pytest.raises(TTCError, match=r"there is no .*snow/5; the corruptions there are: fog"):
+    with pytest.raises(TTCError, match=r"unknown corruption in .*ImageNet-C 'snow'; choose from: fog"):
         imagenet_c(thousand, "snow", 5)
+    with pytest.raises(TTCError, match=r"fog at severity 4 was not found at .*fog.4; run: ttc data fetch imagenet-c"):
+        imagenet_c(thousand, "fog", 4)
     with pytest.raises(TTCError, match="severity must be 1 to 5, got 6"):
         imagenet_c(thousand, "fog", 6)
     save(tmp_path / "imagenet" / "val" / "n00000001" / "a.JPEG", (1, 1, 1))
     with pytest.raises(TTCError, match="has 1 class folders, ImageNet has 1000"):
         imagenet(tmp_path)
-    with pytest.raises(TTCError, match=r"the ImageNet validation set is not at .*ttc doctor"):
+    with pytest.raises(TTCError, match=r"the ImageNet validation set was not found at .*ttc doctor"):
         imagenet(thousand)

@@ -13,14 +13,14 @@ def images(count: int = 6) -> ArrayImages:
     return ArrayImages("six", pixels, np.arange(count) % 3, 3)
 
 
-def test_pixels_come_in_the_order_asked_for() -> None:
+def test_pixels_are_in_the_requested_order() -> None:
     data = images()
     assert np.array_equal(data.pixels([4, 0, 4]), data.array[[4, 0, 4]])
     assert data.pixels([]).shape == (0, 4, 4, 3)
 
 
 @pytest.mark.parametrize("indices", [[6], [-1], [0, 1_000_000]])
-def test_indices_outside_are_refused(indices: list[int]) -> None:
+def test_indices_outside_are_rejected(indices: list[int]) -> None:
     with pytest.raises(IndexError, match="six has 6 images"):
         images().pixels(indices)
 
@@ -33,19 +33,19 @@ def test_checksum_covers_pixels_and_labels() -> None:
 
 
 @pytest.mark.parametrize(("label", "shown"), [(-1, "-1"), (3, "3"), (255, "255")])
-def test_labels_out_of_range_are_refused(label: int, shown: str) -> None:
+def test_labels_out_of_range_are_rejected(label: int, shown: str) -> None:
     with pytest.raises(TTCError, match=rf"labels must lie in 0 … 2, found {shown}; .* ttc data verify"):
         ArrayImages("bad", np.zeros((2, 4, 4, 3), np.uint8), np.array([0, label]), 3)
 
 
-def test_wrong_shapes_are_refused() -> None:
-    with pytest.raises(TTCError, match=r"expected uint8 pictures of shape \(N, H, W, 3\), got float64 \(2, 4, 4, 3\)"):
+def test_wrong_shapes_are_rejected() -> None:
+    with pytest.raises(TTCError, match=r"expected uint8 images of shape \(N, H, W, 3\), got float64 \(2, 4, 4, 3\)"):
         ArrayImages("bad", np.zeros((2, 4, 4, 3)), np.zeros(2, np.int64), 3)  # type: ignore[arg-type]
-    with pytest.raises(TTCError, match=r"2 pictures but labels of shape \(3,\)"):
+    with pytest.raises(TTCError, match=r"2 images but labels of shape \(3,\)"):
         ArrayImages("bad", np.zeros((2, 4, 4, 3), np.uint8), np.zeros(3, np.int64), 3)
 
 
-def test_first_keeps_indices_and_refuses_nonsense() -> None:
+def test_first_keeps_indices_and_rejects_nonsense() -> None:
     data = images()
     part = first(data, 4)
     assert (len(part), part.name, part.num_classes) == (4, "six[:4]", 3)
@@ -56,7 +56,7 @@ def test_first_keeps_indices_and_refuses_nonsense() -> None:
     with pytest.raises(IndexError, match="has 4 images"):
         part.pixels([4])
     for count in (0, -5, 7, 10**9):
-        with pytest.raises(TTCError, match=r"six has 6 images, .* were asked for: choose 1 to 6"):
+        with pytest.raises(TTCError, match=r"six has 6 images, .* requested: choose 1 to 6"):
             first(data, count)
 
 

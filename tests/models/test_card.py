@@ -6,11 +6,11 @@ from safetensors import safe_open
 
 from ttc.files import checksum
 from ttc.models import build
-from ttc.models.card import Card, accuracy, markdown, save_weights, write_card
+from ttc.models.card import ModelCard, accuracy, card_markdown, save_weights, write_card
 
 
-def card(corruptions: dict[str, dict[str, float]]) -> Card:
-    return Card(
+def card(corruptions: dict[str, dict[str, float]]) -> ModelCard:
+    return ModelCard(
         model="resnet20",
         dataset="CIFAR-10",
         num_classes=10,
@@ -35,7 +35,7 @@ def test_accuracy_counts_images_not_batches() -> None:
     assert accuracy(lambda x: x, batches) == 2 / 3
 
 
-def test_weights_come_back_and_the_checksum_is_the_files(tmp_path: Path) -> None:
+def test_saved_weights_load_and_the_checksum_is_that_of_the_file(tmp_path: Path) -> None:
     model = build("resnet20").to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     digest = save_weights(model, tmp_path / "w.safetensors", {"model": "resnet20"})
     assert digest == checksum(tmp_path / "w.safetensors")
@@ -50,7 +50,7 @@ def test_the_card_is_written_for_both_readers(tmp_path: Path) -> None:
     rows = {"fog": {"source": 0.5, "norm": 0.75}, "snow": {"source": 0.25, "norm": 0.65}}
     paths = write_card(card(rows), tmp_path)
     assert [path.name for path in paths] == ["card.json", "card.md"]
-    assert Card(**json.loads(paths[0].read_text())) == card(rows)
+    assert ModelCard(**json.loads(paths[0].read_text())) == card(rows)
     page = paths[1].read_text()
     for expected in (
         "# resnet20 on CIFAR-10",
@@ -63,4 +63,4 @@ def test_the_card_is_written_for_both_readers(tmp_path: Path) -> None:
 
 
 def test_a_card_without_corruptions_has_no_table() -> None:
-    assert "SOURCE" not in markdown(card({}))
+    assert "SOURCE" not in card_markdown(card({}))

@@ -1,19 +1,18 @@
-"""The model that comes with the package."""
+"""The model included in the package."""
 
 from importlib.resources import files
 
-import pytest
 import torch
 
 import ttc
 from ttc.data import as_tensor
 from ttc.data import embedded as embedded_images
-from ttc.errors import TTCError
 from ttc.files import checksum
-from ttc.models import build, embedded, embedded_card
+from ttc.models import embedded, embedded_card
+from ttc.models.card import ModelCard, card_markdown
 
 
-def test_its_card_tells_the_truth() -> None:
+def test_its_card_is_correct() -> None:
     card = embedded_card()
     weights = files("ttc.models") / "default" / card["weights"]
     assert checksum(weights) == card["sha256"]
@@ -27,8 +26,8 @@ def test_it_classifies_the_embedded_images() -> None:
     model, index = embedded(), range(300)
     assert not model.training
     with torch.inference_mode():
-        answers = model(as_tensor(images.pixels(index))).argmax(1)
-    accuracy = (answers.numpy() == images.labels[:300]).mean()
+        predictions = model(as_tensor(images.pixels(index))).argmax(1)
+    accuracy = (predictions.numpy() == images.labels[:300]).mean()
     assert accuracy > 0.87  # three standard errors below its clean accuracy
 
 
@@ -41,8 +40,6 @@ def test_it_adapts() -> None:
     assert ttc.adapt(embedded(), "ttc")(images).shape == (50, 10)
 
 
-def test_it_has_a_name_as_other_models_do() -> None:
-    x = torch.rand(2, 3, 32, 32)
-    assert torch.equal(build("embedded")(x), embedded()(x))
-    with pytest.raises(TTCError, match="comes with its weights and input statistics, for 10 classes; for weights or"):
-        build("embedded", num_classes=100)
+def test_its_card_is_formatted_by_this_version() -> None:
+    folder = files("ttc.models") / "default"
+    assert (folder / "card.md").read_text("utf-8") == card_markdown(ModelCard(**embedded_card()))

@@ -9,13 +9,13 @@ import torch
 
 from ttc.errors import TTCError
 from ttc.models import build
-from ttc.models.external import Standardized
+from ttc.models.external import StandardizedModel
 
 TIMM = """
 import types
 from torch import nn
 def is_model(name): return name == "tiny"
-def list_models(pattern): return ["tiny"] if pattern.strip("*") in "tiny" else []
+def list_models(): return ["tiny"]
 def create_model(name, pretrained, num_classes=5):
     if pretrained and name.endswith(".gone"): raise OSError("no route to host")
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, num_classes))
@@ -59,7 +59,7 @@ def input_layer(model: torch.nn.Module) -> tuple[float, float]:
 def test_timm(packages: Path) -> None:
     (packages / "timm.py").write_text(TIMM)
     model = build("timm:tiny")
-    assert isinstance(model, Standardized)
+    assert isinstance(model, StandardizedModel)
     assert model.side == 2
     assert input_layer(model) == (0.5, 0.25)
     x = torch.rand(3, 3, 2, 2)
@@ -77,13 +77,15 @@ def test_timm_checkpoint(packages: Path) -> None:
     assert torch.equal(model.state_dict()["network.1.weight"], state["1.weight"])
 
 
-def test_timm_refusals(packages: Path) -> None:
+def test_timm_rejections(packages: Path) -> None:
     (packages / "timm.py").write_text(TIMM)
-    with pytest.raises(TTCError, match=r"timm has no model 'tin'; near: tiny"):
+    with pytest.raises(TTCError, match=r"unknown timm model 'tin' \(did you mean 'tiny'\?\)"):
         build("timm:tin")
-    with pytest.raises(TTCError, match=r"timm:tiny.gone: the pretrained weights cannot be had \(no route to host\)"):
+    with pytest.raises(
+        TTCError, match=r"timm:tiny.gone: the pretrained weights cannot be downloaded \(no route to host\)"
+    ):
         build("timm:tiny.gone")
-    with pytest.raises(TTCError, match="timm:tiny brings its own input statistics: leave out statistics='none'"):
+    with pytest.raises(TTCError, match="timm:tiny has its own input statistics: omit statistics='none'"):
         build("timm:tiny", statistics="none")
 
 
@@ -98,15 +100,19 @@ def test_torchvision(packages: Path) -> None:
     assert input_layer(own) == pytest.approx((0.1, 0.5))
 
 
-def test_torchvision_refusals(packages: Path) -> None:
+def test_torchvision_rejections(packages: Path) -> None:
     (packages / "torchvision.py").write_text(TORCHVISION)
-    with pytest.raises(TTCError, match=r"torchvision has no model 'tiny2'"):
+    with pytest.raises(
+        TTCError, match=r"unknown torchvision model 'tiny2' \(did you mean 'tiny'\?\); choose from: tiny, tiny_gone"
+    ):
         build("torchvision:tiny2")
-    with pytest.raises(TTCError, match=r"no weights 'V9': choose IMAGENET1K_V1, IMAGENET1K_V2"):
+    with pytest.raises(
+        TTCError, match=r"unknown weights of torchvision:tiny 'V9'; choose from: IMAGENET1K_V1, IMAGENET1K_V2"
+    ):
         build("torchvision:tiny@V9")
-    with pytest.raises(TTCError, match=r"tiny_gone: the pretrained weights cannot be had"):
+    with pytest.raises(TTCError, match=r"tiny_gone: the pretrained weights cannot be downloaded"):
         build("torchvision:tiny_gone")
-    with pytest.raises(TTCError, match=r"expected num_classes 5; give a checkpoint for another number of classes"):
+    with pytest.raises(TTCError, match=r"expected num_classes 5; another number of classes needs a checkpoint"):
         build("torchvision:tiny", num_classes=6)
 
 
@@ -131,7 +137,7 @@ def test_own_model(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert build("mine:flexible", num_classes=9)(x).shape == (1, 9)
     torch.save({"weight": torch.ones(4, 2), "bias": torch.ones(4)}, packages / "w.pt")
     assert build("mine:flexible", checkpoint=packages / "w.pt")(x).tolist() == [[1, 1, 1, 1]]
-    with pytest.raises(TTCError, match=r"mine:wrong must return a torch.nn.Module, it returned int"):
+    with pytest.raises(TTCError, match=r"mine:wrong must return a torch.nn.Module, got int"):
         build("mine:wrong")
     with pytest.raises(TTCError, match="mine:nothing: the module mine has no function 'nothing'"):
         build("mine:nothing")

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc.errors import TTCError
-from ttc.models.training import Recipe, settle_statistics, train
+from ttc.models.training import Recipe, train, update_bn_statistics
 
 RECIPE = Recipe(epochs=3, batch_size=4, peak_lr=0.1, crop_padding=2, seed=5)
 
@@ -33,7 +33,7 @@ def network() -> nn.Sequential:
 def trained(model: nn.Module, recipe: Recipe = RECIPE, checkpoint: Path | None = None) -> nn.Module:
     for _ in train(model, *data(), recipe, checkpoint):
         pass
-    settle_statistics(model, data()[0])
+    update_bn_statistics(model, data()[0])
     return model
 
 
@@ -87,9 +87,9 @@ def norm_of(model: nn.Sequential) -> nn.BatchNorm2d:
     return norm
 
 
-def test_settled_statistics_are_the_mean_over_batches() -> None:
+def test_updated_statistics_are_the_mean_over_batches() -> None:
     model, (images, _) = network(), data()
-    settle_statistics(model, images[:10], batch_size=5)
+    update_bn_statistics(model, images[:10], batch_size=5)
     with torch.no_grad():
         inputs = [model[0](part.float() / 255) for part in images[:10].split(5)]
     mean, variance, _ = norm_of(model).buffers()
@@ -102,10 +102,10 @@ def test_the_recipe_equals_its_transcription() -> None:
     assert_same(trained(network()), transcription(network()))
 
 
-def test_progress_tells_where_it_stands() -> None:
-    told = list(train(network(), *data(), RECIPE))
-    assert [(at.epoch, at.step, at.steps_per_epoch) for at in told] == [(e, s, 2) for e in range(3) for s in (1, 2)]
-    assert all(0 <= at.accuracy <= 1 and at.loss > 0 for at in told)
+def test_progress_is_reported_after_every_step() -> None:
+    reported = list(train(network(), *data(), RECIPE))
+    assert [(at.epoch, at.step, at.steps_per_epoch) for at in reported] == [(e, s, 2) for e in range(3) for s in (1, 2)]
+    assert all(0 <= at.accuracy <= 1 and at.loss > 0 for at in reported)
 
 
 @pytest.mark.parametrize("steps", [3, 4, 5])
@@ -123,15 +123,15 @@ def test_a_finished_training_is_only_loaded(tmp_path: Path) -> None:
     done = trained(network(), checkpoint=tmp_path / "t.pt")
     again = network()
     assert list(train(again, *data(), RECIPE, tmp_path / "t.pt")) == []
-    settle_statistics(again, data()[0])
+    update_bn_statistics(again, data()[0])
     assert_same(again, done)
 
 
-def test_checkpoints_of_something_else_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_something_else_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "t.pt"
     trained(network(), checkpoint=path)
     other = Recipe(epochs=4, batch_size=4, peak_lr=0.1, crop_padding=2, seed=6)
-    with pytest.raises(TTCError, match=r"begun with another recipe \(epochs 3 then, 4 now, seed 5 then, 6 now\)"):
+    with pytest.raises(TTCError, match=r"written with another recipe \(epochs 3, not 4, seed 5, not 6\)"):
         trained(network(), other, path)
     with pytest.raises(TTCError, match=r"t.pt does not fit the model: 1 missing \(0.bias\)"):
         trained(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), *list(network())[1:]), RECIPE, path)
@@ -139,7 +139,7 @@ def test_checkpoints_of_something_else_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TTCError, match=r"the checkpoint .*t.pt cannot be read"):
         trained(network(), RECIPE, path)
     torch.save({"state_dict": {}}, path)
-    with pytest.raises(TTCError, match=r"t.pt is no checkpoint of a training"):
+    with pytest.raises(TTCError, match=r"t.pt is not a training checkpoint"):
         trained(network(), RECIPE, path)
 
 
@@ -150,8 +150,8 @@ def test_checkpoints_of_something_else_are_refused(tmp_path: Path) -> None:
         ({"batch_size": 1}, "batch size must be at least 2, got 1"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"crop_padding": -1}, "crop padding must be at least 0, got -1"),
-        ({"peak_lr": 0.0}, "the peak learning rate must be above 0, got 0.0"),
-        ({"peak_lr": math.nan}, "the peak learning rate must be above 0, got nan"),
+        ({"peak_lr": 0.0}, "the peak learning rate must be positive, got 0.0"),
+        ({"peak_lr": math.nan}, "the peak learning rate must be positive, got nan"),
     ],
 )
 def test_wrong_recipes(wrong: dict[str, float], message: str) -> None:
@@ -165,5 +165,5 @@ def test_a_diverging_training_stops() -> None:
 
 
 def test_too_few_images() -> None:
-    with pytest.raises(TTCError, match="a batch takes 128 images, 11 were given: lower the batch size"):
+    with pytest.raises(TTCError, match="a batch needs 128 images, got 11: lower the batch size"):
         trained(network(), Recipe())

@@ -13,7 +13,7 @@ from torch import nn
 from ttc import data, models
 from ttc.bench.spec import nearest
 from ttc.data import Images
-from ttc.data.images import Indices, Labels, Pixels, checked_indices
+from ttc.data.images import Indices, Labels, Pixels, validate_indices
 from ttc.errors import TTCError
 
 CLEAN = "clean"  # stands among the corruptions for the images as they are, severity 0
@@ -93,7 +93,7 @@ class EvenlySpacedImages:
         return self.count
 
     def pixels(self, indices: Indices) -> Pixels:
-        return self.images.pixels(self._places[checked_indices(self.name, indices, self.count)])
+        return self.images.pixels(self._places[validate_indices(self.name, indices, self.count)])
 
     @property
     def _places(self) -> Labels:
@@ -145,7 +145,7 @@ def _domain(workload: Workload, corruption: str, severity: int, images: int | No
     chosen, root = _dataset(workload.dataset), data.data_root(workload.root)
     if corruption == CLEAN or chosen.published is None:
         part = _part(_clean(workload.dataset, root), images, chosen.by_class)
-        return part if corruption == CLEAN else data.corrupted(part, corruption, severity, cache=cache)
+        return part if corruption == CLEAN else data.corrupt_images(part, corruption, severity, cache=cache)
     return _part(chosen.published(root, corruption, severity), images, chosen.by_class)
 
 

@@ -1,4 +1,4 @@
-"""``ttc corrupt``: common corruptions of a data set of one's own."""
+"""``ttc corrupt``: apply common corruptions to your own dataset."""
 
 import time
 from collections import Counter
@@ -15,36 +15,50 @@ from ttc.errors import TTCError
 if TYPE_CHECKING:  # torch takes seconds to import
     from ttc.corruptions.severity_tables import TableName
 
-Table = Literal["nearest", "cifar", "imagenet"]
-Layout = Literal["auto", "cifar-c", "imagenet-c"]
+TableOption = Literal["nearest", "cifar", "imagenet"]
+LayoutOption = Literal["auto", "cifar-c", "imagenet-c"]
 
 
 def corrupt(
     source: Annotated[
-        Path, typer.Argument(metavar="SRC", help="A folder of images, CIFAR in binary layout, or one image.")
+        Path,
+        typer.Argument(
+            metavar="SRC", help="A folder of images, a CIFAR folder in binary format, or (with --preview) one image."
+        ),
     ],
-    destination: Annotated[Path, typer.Argument(metavar="DST", help="The folder to fill, or the preview to draw.")],
-    layout: Annotated[Layout, typer.Option(help="How DST is laid out; auto: by what SRC holds.")] = "auto",
+    destination: Annotated[
+        Path, typer.Argument(metavar="DST", help="The output folder, or (with --preview) the output image.")
+    ],
+    layout: Annotated[
+        LayoutOption, typer.Option(help="The layout of DST; auto: cifar-c if SRC is CIFAR, else imagenet-c.")
+    ] = "auto",
     corruptions: Annotated[
-        str, typer.Option(help="Names or groups (noise, blur, weather, digital, extra), by commas; all: the fifteen.")
+        str,
+        typer.Option(help="Names or groups (noise, blur, weather, digital, extra), by comma; all: all but extra."),
     ] = "all",
-    severities: Annotated[str, typer.Option(help="Severities from 1 to 5, by commas.")] = "1,2,3,4,5",
-    seed: Annotated[int, typer.Option(help="Another seed, other random numbers.")] = 0,
+    severities: Annotated[str, typer.Option(help="Severities from 1 to 5, separated by commas.")] = "1,2,3,4,5",
+    seed: Annotated[int, typer.Option(help="The seed of the random numbers.")] = 0,
     table: Annotated[
-        Table, typer.Option(help="Parameters for 32 or 224 pixels; nearest: by each image's size.")
+        TableOption,
+        typer.Option(help="Parameters for 32 (cifar) or 224 pixels (imagenet); nearest: by the size of each image."),
     ] = "nearest",
-    frost_dir: Annotated[Path | None, typer.Option(help="A folder with the original frost pictures.")] = None,
-    size: Annotated[int, typer.Option(min=0, help="Crop of images in a folder, in pixels; 0 keeps them whole.")] = 224,
-    workers: Annotated[int, typer.Option(min=0, help="Threads; 0: one for each core.")] = 0,
+    frost_dir: Annotated[
+        Path | None, typer.Option(help="A folder with the original frost images.", show_default="procedural frost")
+    ] = None,
+    size: Annotated[
+        int,
+        typer.Option(min=0, help="Resize and crop the images of a folder to this size in pixels; 0 keeps their size."),
+    ] = 224,
+    workers: Annotated[int, typer.Option(min=0, help="The number of threads; 0: one per core.")] = 0,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Draw SRC under every corruption to the picture DST.")
+        bool, typer.Option("--preview", help="Draw the image SRC with every corruption and severity to the image DST.")
     ] = False,
 ) -> None:
-    """Corrupt a folder of images or CIFAR as ImageNet-C and CIFAR-C were made; run again to go on where it stopped."""
+    """Generate ImageNet-C from a folder of images, or CIFAR-C from CIFAR; run it again to resume."""
     from ttc.corruptions import cifar_c, imagenet_c
-    from ttc.corruptions.pool import all_cores
+    from ttc.corruptions.pool import available_cores
 
-    names, levels = chosen_corruptions(corruptions), chosen_severities(severities)
+    names, levels = parse_corruptions(corruptions), parse_severities(severities)
     parameters = None if table == "nearest" else table
     if preview:
         _draw_preview(source, destination, names, parameters, seed, frost_dir, size)
@@ -53,7 +67,7 @@ def corrupt(
         raise TTCError(f"--size must be 0 or at least 16 pixels; got {size}")
     if layout == "auto":
         layout = "cifar-c" if source.exists() and cifar_c.find_cifar_file(source) else "imagenet-c"
-    threads = workers or all_cores()
+    threads = workers or available_cores()
     kinds: Counter[str] = Counter()
     with _progress_bar(destination) as progress:
         if layout == "cifar-c":
@@ -84,60 +98,62 @@ def corrupt(
             )
     if kinds:
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-        typer.echo(f"read as 8-bit RGB: {listed}")
+        typer.echo(f"converted to 8-bit RGB: {listed}")
     listed = ", ".join(map(str, levels))
     typer.echo(f"{destination}: {len(names)} corruptions, severities {listed}; checksums in corruptions.json")
     if manifest.unreadable:
         for path, reason in manifest.unreadable.items():
-            typer.echo(f"ttc: left out {path}: {reason}", err=True)
+            typer.echo(f"ttc: skipped {path}: {reason}", err=True)
         raise typer.Exit(1)
 
 
-def chosen_corruptions(text: str) -> list[str]:
-    """The corruptions named by commas, each once, groups spelt out."""
+def parse_corruptions(text: str) -> list[str]:
+    """Parse comma-separated names and groups into corruptions, without duplicates."""
     from ttc.corruptions import CORRUPTIONS, GROUPS
-    from ttc.corruptions.apply import check_choice
+    from ttc.corruptions.apply import validate_choice
 
     names: dict[str, None] = {}
     for word in text.split(","):
         word = word.strip()
         members = CORRUPTIONS if word == "all" else GROUPS.get(word, (word,))
         for name in members:
-            check_choice(name, 1, None)
+            validate_choice(name, 1, None)
             names[name] = None
     return list(names)
 
 
-def chosen_severities(text: str) -> list[int]:
-    """The severities named by commas, in rising order."""
+def parse_severities(text: str) -> list[int]:
+    """Parse comma-separated severities, in increasing order."""
     words = {word.strip() for word in text.split(",")}
     wrong = sorted(words - {"1", "2", "3", "4", "5"})
     if wrong:
-        raise TTCError(f"severities must be numbers from 1 to 5 with commas between; got {', '.join(map(repr, wrong))}")
+        raise TTCError(
+            f"severities must be numbers from 1 to 5, separated by commas; got {', '.join(map(repr, wrong))}"
+        )
     return sorted(int(word) for word in words)
 
 
 @contextmanager
 def _progress_bar(destination: Path) -> Iterator[Callable[[int, int, int], None]]:
-    """A bar with rate and time left, both from what this run made; Ctrl-C says how to go on."""
+    """Show rate and remaining time, both of this run only; on Ctrl-C, explain how to resume."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     bar = Progress(TextColumn("corrupting"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     task = bar.add_task("", total=None)
-    begun, all_made, all_done = time.monotonic(), 0, 0
+    started, all_made, all_done = time.monotonic(), 0, 0
 
     def progress(made: int, found: int, total: int) -> None:
         nonlocal all_made, all_done
         all_made, all_done = all_made + made, all_done + made + found
-        rate = all_made / (time.monotonic() - begun)
+        rate = all_made / (time.monotonic() - started)
         left = f", {timedelta(seconds=round((total - all_done) / rate))} left" if rate else ""
-        bar.start()  # only now: a refused command draws nothing
+        bar.start()  # only now: a rejected command draws nothing
         bar.update(task, completed=all_done, total=total, description=f"{rate:,.0f} images/s{left}")
 
     try:
         yield progress
     except KeyboardInterrupt:
-        typer.echo(f"stopped; run the same command again to go on, what is finished stays in {destination}", err=True)
+        typer.echo(f"interrupted; run the same command again to resume, finished files are in {destination}", err=True)
         raise typer.Exit(130) from None
     finally:
         if bar.live.is_started:
@@ -153,18 +169,18 @@ def _draw_preview(
     frost_dir: Path | None,
     size: int,
 ) -> None:
-    from ttc.corruptions.imagenet_c import read_picture
+    from ttc.corruptions.imagenet_c import read_image
     from ttc.corruptions.preview import contact_sheet
     from ttc.files import atomic
 
     if destination.suffix.lower() not in {".png", ".jpg", ".jpeg", ".webp"}:
-        raise TTCError(f"the preview must be named .png, .jpg or .webp; got {destination}")
+        raise TTCError(f"the preview must be a .png, .jpg or .webp file; got {destination}")
     try:
-        image, _ = read_picture(source, 0)
-        if size and min(image.shape[:2]) > size:  # small pictures stay as they are
-            image, _ = read_picture(source, size)
+        image, _ = read_image(source, 0)
+        if size and min(image.shape[:2]) > size:  # small images are not resized
+            image, _ = read_image(source, size)
     except (OSError, SyntaxError, ValueError) as error:
-        raise TTCError(f"{source} cannot be read as an image ({error}); name a PNG or JPEG file") from error
+        raise TTCError(f"{source} cannot be read as an image ({error}); give a PNG or JPEG file") from error
     with _progress_bar(destination) as progress:
         sheet = contact_sheet(
             image,

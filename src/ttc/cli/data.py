@@ -12,61 +12,62 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, fetch and verify datasets and public checkpoints.", no_args_is_help=True)
 DataOption = Annotated[
-    Path | None, typer.Option("--data", help="Where data lives; else TTC_DATA, else the cache directory.")
+    Path | None,
+    typer.Option("--data", help="The data directory.", show_default="TTC_DATA, else the platform's cache directory"),
 ]
 MARKS = {"present": "[green]present[/]", "missing": "[dim]missing[/]", "damaged": "[red]damaged[/]"}
 
 
 @app.command("list")
 def list_sources(data: DataOption = None) -> None:
-    """Show everything that can be fetched, and what is there already."""
+    """List all datasets and checkpoints that can be downloaded, and their state on this machine."""
     from rich.console import Console
     from rich.table import Table
 
     from ttc.data.catalogue import SOURCES
-    from ttc.data.fetching import state
+    from ttc.data.fetching import source_status
     from ttc.data.location import data_root
 
     root = data_root(data)
-    table = Table("name", "state", "download", "what it is", box=None, pad_edge=False)
+    table = Table("name", "state", "download", "content", box=None, pad_edge=False)
     for name, source in SOURCES.items():
-        size = f"{source.size / 1e9:.2f} GB" if source.size else ("by hand" if not source.file else "")
+        size = f"{(source.size or sum(part.size for part in source.parts)) / 1e9:.2f} GB" if source.file else "manual"
         what = f"{source.title}: {source.note}" if source.note else source.title
-        table.add_row(name, MARKS[state(name, root).status], size, what)
+        table.add_row(name, MARKS[source_status(name, root).status], size, what)
     console = Console()
     console.print(table)
-    note = f"\nin {root}; to get one: ttc data fetch NAME (imagenet-c gets its four main parts)"
+    note = f"\ndata directory: {root}\nto download: ttc data fetch NAME (imagenet-c stands for its four main parts)"
     console.print(note, soft_wrap=True, markup=False)
 
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Names from ttc data list.")],
+    names: Annotated[list[str], typer.Argument(help="Names shown by ttc data list.")],
     data: DataOption = None,
     keep_archive: Annotated[bool, typer.Option(help="Keep archives after unpacking.")] = False,
 ) -> None:
-    """Download, check and unpack; run it again after an interruption and it goes on where it stopped."""
+    """Download, verify and unpack datasets and checkpoints; run it again after an interruption to resume."""
     from rich.console import Console
 
-    from ttc.data.fetching import names_of, state
+    from ttc.data.fetching import resolve_names, source_status
     from ttc.data.location import data_root
 
     root = data_root(data)
     console = Console(markup=False, soft_wrap=True)
-    wanted = list(dict.fromkeys(entry for name in names for entry in names_of(name)))
+    wanted = list(dict.fromkeys(entry for name in names for entry in resolve_names(name)))
     try:
         for name in wanted:
-            before = state(name, root).status
-            detail = _fetched_with_bar(name, root, keep_archive, console)
-            verb = "was there already" if before == "present" else "is ready"
+            before = source_status(name, root).status
+            detail = _fetch_with_bar(name, root, keep_archive, console)
+            verb = "is already" if before == "present" else "is now"
             console.print(f"{name} {verb} in {root} ({detail})")
     except KeyboardInterrupt:
-        console.print(f"stopped; to go on: ttc data fetch {' '.join(names)} --data {root}")
+        console.print(f"interrupted; to resume: ttc data fetch {' '.join(names)} --data {root}")
         raise typer.Exit(130) from None
 
 
-def _fetched_with_bar(name: str, root: Path, keep_archive: bool, console: "Console") -> str:
-    """Fetch one source under a bar that starts anew for each of its steps; returns what was checked."""
+def _fetch_with_bar(name: str, root: Path, keep_archive: bool, console: "Console") -> str:
+    """Fetch one source with a progress bar that restarts at each step; return the detail of its status."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from ttc.data import fetching
@@ -88,30 +89,31 @@ def _fetched_with_bar(name: str, root: Path, keep_archive: bool, console: "Conso
 @app.command()
 def verify(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names from ttc data list; all that is there if none.")
+        list[str] | None,
+        typer.Argument(help="Names shown by ttc data list.", show_default="everything in the data directory"),
     ] = None,
     data: DataOption = None,
 ) -> None:
-    """Compare files with their checksums and count pictures; the exit code is 1 when something is not whole."""
+    """Verify checksums and numbers of images; the exit code is 1 if anything is damaged or missing."""
     from rich.console import Console
 
     from ttc.data.catalogue import SOURCES
-    from ttc.data.fetching import names_of, state
+    from ttc.data.fetching import resolve_names, source_status
     from ttc.data.location import data_root
 
     root = data_root(data)
     console = Console()
-    asked = [entry for name in names or [] for entry in names_of(name)]
-    wanted = asked or [name for name in SOURCES if state(name, root).status != "missing"]
+    asked = [entry for name in names or [] for entry in resolve_names(name)]
+    wanted = asked or [name for name in SOURCES if source_status(name, root).status != "missing"]
     if not wanted:
-        raise TTCError(f"there is nothing to verify in {root}: ttc data list shows what can be fetched")
-    whole = True
+        raise TTCError(f"there is nothing to verify in {root}: ttc data list shows what can be downloaded")
+    complete = True
     for name in wanted:
-        with console.status(f"checking {name}"):
-            found = state(name, root, thorough=True)
-        whole &= found.status == "present"
-        mend = "" if found.status == "present" else f"; mend it: ttc data fetch {name}"
+        with console.status(f"verifying {name}"):
+            found = source_status(name, root, thorough=True)
+        complete &= found.status == "present"
+        repair = "" if found.status == "present" else f"; to repair: ttc data fetch {name}"
         console.print(f"{name}: {MARKS[found.status]}", end=" ")
-        console.print(f"({found.detail}{mend})", soft_wrap=True, markup=False)
-    if not whole:
+        console.print(f"({found.detail}{repair})", soft_wrap=True, markup=False)
+    if not complete:
         raise typer.Exit(1)

@@ -9,6 +9,8 @@ import typer
 from ttc.cli.data import DataOption
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from rich.console import Console
     from rich.table import Table
 
@@ -31,7 +33,7 @@ def demo(
     images: Annotated[int, typer.Option(help="Images of each corruption, 1 to 2,000.")] = 500,
     full: Annotated[bool, typer.Option("--full", help="All 2,000 images.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write every number with its protocol to this file.")] = None,
-    picture: Annotated[Path, typer.Option(help="Where the picture goes.")] = Path("ttc-demo.png"),
+    figure: Annotated[Path, typer.Option(help="Where the figure goes: .png, .svg or .pdf.")] = Path("ttc-demo.png"),
     data: DataOption = None,
 ) -> None:
     """Compare the paper's seven methods on fifteen corruptions of real CIFAR-10 images, offline.
@@ -43,14 +45,15 @@ def demo(
     from ttc.bench.environment import cores
     from ttc.bench.grid import Grid, cells
     from ttc.bench.workload import Workload
+    from ttc.report.rendering import kind_of
 
+    kind_of(figure)  # a wrong name is found before anything runs
     console = Console(highlight=False)
     workload = Workload(root=data)
     wanted = cells(Grid(images=2000 if full else images), workload)
     rows = _measured(wanted, workload, cores(), console)
     _tell(rows, console)
-    _draw(_accuracies(rows), picture)
-    console.print(f"\npicture: {picture}")
+    console.print(f"\n{_draw(rows, figure)}", markup=False, soft_wrap=True)
     if json is not None:
         _write(rows, json)
         console.print(f"every number with its protocol: {json}")
@@ -103,15 +106,17 @@ def _means(accuracies: Accuracies) -> dict[str, float]:
 def _tell(rows: "Sequence[Row]", console: "Console") -> None:
     """Print the table and what it says."""
     from ttc.bench.comparison import comparisons
+    from ttc.report.formatting import number
 
     accuracies = _accuracies(rows)
     means = _means(accuracies)
     console.print(_table(accuracies))
     _, gain = comparisons(rows, "tent", "ttc")
     console.print(
-        f"\nBatch statistics alone bring {means['NORM'] - means['SOURCE']:+.1f} points over the source model. TTC is "
-        f"{100 * gain.estimate:+.1f} points from TENT (95 % interval {100 * gain.low:+.1f} to {100 * gain.high:+.1f}, "
-        f"{rows[0].protocol.images:,} images)."
+        f"\nBatch statistics alone bring {number(means['NORM'] - means['SOURCE'], sign=True)} points over the source "
+        f"model. TTC is {number(100 * gain.estimate, sign=True)} points from TENT (95 % interval "
+        f"{number(100 * gain.low, sign=True)} to {number(100 * gain.high, sign=True)}, {rows[0].protocol.images:,} "
+        "images)."
     )
     steps = -(-rows[0].protocol.images // rows[0].protocol.batch_size) - 1
     console.print(
@@ -124,35 +129,57 @@ def _tell(rows: "Sequence[Row]", console: "Console") -> None:
 
 
 def _table(accuracies: Accuracies) -> "Table":
-    """Corruptions down, methods across, the best of each row bold; our averages above the paper's."""
+    """Our averages and the paper's first, then a row per corruption; a column per method, the best of a row bold."""
     from rich.table import Table
 
-    from ttc.report.charts import readable
+    from ttc.report.formatting import number, readable
     from ttc.studies.paper import average
 
     means = _means(accuracies)
     table = Table("accuracy %", box=None, pad_edge=False, header_style="bold", show_footer=False)
     for method in means:
         table.add_column(method, justify="right")
-    for name, row in {**accuracies, "average": means}.items():
-        best = max(row.values())
-        cells = [f"[bold]{value:.1f}[/bold]" if value == best else f"{value:.1f}" for value in row.values()]
-        table.add_row(readable(name), *cells, end_section=name == "jpeg_compression")
     paper = [average(PAPER_TABLE, method, tuple(accuracies)) for method in means]
-    table.add_row("paper's average", *(f"{value:.1f}" for value in paper if value is not None), style="dim")
+    for name, row in {"average": means, **accuracies}.items():
+        best = max(row.values())
+        cells = [f"[bold]{number(value)}[/bold]" if value == best else number(value) for value in row.values()]
+        table.add_row(readable(name), *cells)
+        if name == "average":
+            table.add_row("paper's average", *map(number, paper), style="dim", end_section=True)
     return table
 
 
-def _draw(accuracies: Accuracies, path: Path) -> None:
+def _draw(rows: "Sequence[Row]", path: Path) -> str:
+    """Write the figure and return where it is; without the libraries, return how to get it."""
+    from ttc.bench.grid import PAPER
+    from ttc.corruptions import CORRUPTIONS
     from ttc.data.location import unwritable
-    from ttc.report import dot_chart
+    from ttc.files import atomic
+    from ttc.report.libraries import install_hint, missing_libraries
+    from ttc.report.plots import dot_plot
+    from ttc.report.rendering import kind_of, render
 
-    shown = {**accuracies, "average": _means(accuracies)}
-    chart = dot_chart(shown, "Accuracy under corruption, severity 5", low=0, high=100)
+    if missing_libraries():
+        return f"no figure: it needs libraries of the report extra that are not installed: {install_hint()}"
+    found = {(row.protocol.corruptions[0], row.protocol.method): row.correct for row in rows}
+    shown = {"average": {method.upper(): _estimate([found[name, method] for name in CORRUPTIONS]) for method in PAPER}}
+    for name in CORRUPTIONS:
+        shown[name] = {method.upper(): _estimate([found[name, method]]) for method in PAPER}
     try:
-        chart.png(path)
+        with atomic(path) as part:
+            part.write_bytes(render(dot_plot(shown, "Accuracy under corruption, severity 5"), kind_of(path)))
     except OSError as error:
         raise unwritable(path.parent, error) from error
+    return f"figure: {path}"
+
+
+def _estimate(correct: "Sequence[NDArray[np.bool_]]") -> tuple[float, float, float]:
+    """The accuracy in percent over corruptions of the same images, with the ends of its 95 % interval."""
+    import numpy as np
+
+    fractions = 100 * np.mean(correct, axis=0)
+    mean, half = float(fractions.mean()), 1.96 * float(fractions.std()) / len(fractions) ** 0.5
+    return mean, mean - half, mean + half
 
 
 def _write(rows: "Sequence[Row]", path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``ttc doctor``: what this machine has, what it lacks, and what to do about it."""
+"""``ttc doctor``: check the installation, the data and the checkpoints, and suggest what to do next."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,12 @@ from ttc.cli.data import MARKS, DataOption
 
 
 def doctor(data: DataOption = None) -> None:
-    """Look over the installation, the data and the checkpoints; the exit code is 1 when something is damaged."""
+    """Check the installation, the data and the checkpoints; the exit code is 1 if anything is damaged."""
     from rich.console import Console
     from rich.table import Table
 
     from ttc.data.catalogue import SOURCES
-    from ttc.data.fetching import state
+    from ttc.data.fetching import source_status
     from ttc.data.location import data_root
 
     console = Console()
@@ -23,12 +23,13 @@ def doctor(data: DataOption = None) -> None:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
     root = data_root(data)
     console.print(_directory(root, data), soft_wrap=True, highlight=False, markup=False)
-    states = {name: state(name, root) for name in SOURCES}
-    table = Table("data or checkpoint", "state", "where it goes, or what is wrong", box=None, pad_edge=False)
+    states = {name: source_status(name, root) for name in SOURCES}
+    table = Table("dataset or checkpoint", "state", "details", box=None, pad_edge=False)
     for name, found in states.items():
-        table.add_row(name, MARKS[found.status], found.detail, style="dim" if found.status == "missing" else "")
+        detail = f"expected: {found.detail}" if found.status == "missing" else found.detail
+        table.add_row(name, MARKS[found.status], detail, style="dim" if found.status == "missing" else "")
     console.print(table)
-    console.print("\nnext:", highlight=False)
+    console.print("\nnext steps:", highlight=False)
     damaged = [name for name, found in states.items() if found.status == "damaged"]
     for line in _advice(damaged, {name for name, found in states.items() if found.status == "present"}):
         console.print(f"  {line}", soft_wrap=True, highlight=False)
@@ -42,52 +43,54 @@ def _environment() -> list[str]:
     import numpy
     import torch
 
-    device = (
-        torch.cuda.get_device_name() if torch.cuda.is_available() else "no graphics card: everything runs on the CPU"
-    )
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU, everything runs on the CPU"
     return [
         f"ttc {ttc.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         f"torch {torch.__version__}, numpy {numpy.__version__}; {device}",
-        f"{os.cpu_count()} processors, torch uses {torch.get_num_threads()} threads (set OMP_NUM_THREADS to change it)",
+        f"{os.cpu_count()} CPU cores, torch uses {torch.get_num_threads()} threads (OMP_NUM_THREADS changes it)",
         *(f"optional {name}: {_extra(name)}" for name in ("timm", "torchvision")),
     ]
 
 
 def _extra(name: str) -> str:
-    """The version of an optional package, or why it is not there."""
+    """Return the version of an optional package, or why it is unavailable."""
     import importlib
 
     try:
         return str(getattr(importlib.import_module(name), "__version__", "installed"))
     except ModuleNotFoundError:
-        return f"not installed; for {name}:NAME models: pip install 'test-time-clustering[{name}]'"
-    except Exception as error:  # a broken binary extension raises what it likes
-        return f"installed but does not import ({str(error).partition(chr(10))[0]}): reinstall it to match torch"
+        return f"not installed; needed for models named {name}:NAME: pip install 'test-time-clustering[{name}]'"
+    except Exception as error:  # a broken binary extension raises any exception
+        return f"installed but cannot be imported ({str(error).partition(chr(10))[0]}): reinstall it to match torch"
 
 
 def _directory(root: Path, explicit: Path | None) -> str:
     import shutil
 
-    origin = "--data" if explicit else "TTC_DATA" if os.environ.get("TTC_DATA") else "the default; TTC_DATA changes it"
+    origin = (
+        "--data" if explicit else "TTC_DATA" if os.environ.get("TTC_DATA") else "default; set TTC_DATA to change it"
+    )
     existing = next(path for path in (root, *root.parents) if path.exists())
     if not os.access(existing, os.W_OK):
         return f"data directory {root} ({origin}): not writable; choose another with --data or TTC_DATA"
     free = shutil.disk_usage(existing).free / 1e9
-    return f"data directory {root} ({origin}): {'there' if existing == root else 'not there yet'}, {free:.0f} GB free"
+    return (
+        f"data directory {root} ({origin}): {'exists' if existing == root else 'not created yet'}, {free:.0f} GB free"
+    )
 
 
 def _advice(damaged: list[str], present: set[str]) -> list[str]:
-    """The commands worth running now, most urgent first."""
+    """List the commands to run next, most urgent first."""
     from ttc.data.catalogue import SOURCES
 
-    lines = [f"ttc data fetch {name:<22} mend what is damaged" for name in damaged if SOURCES[name].file]
-    lines.append(f"{'ttc demo':<37} needs no download")
+    lines = [f"ttc data fetch {name:<22} download the damaged files again" for name in damaged if SOURCES[name].file]
+    lines.append(f"{'ttc demo':<37} see adaptation at work, no download needed")
     if "cifar10" in present:
         lines.append(f"{'ttc train':<37} train a source model on CIFAR-10")
     for name, why in (
-        ("cifar10", "to train, and to corrupt on the fly (170 MB)"),
-        ("cifar10-c", "the paper's CIFAR-10-C table (2.9 GB)"),
-        ("robustbench-standard", "the checkpoint that table starts from"),
+        ("cifar10", "images for training and on-the-fly corruption (170 MB)"),
+        ("cifar10-c", "images of the CIFAR-10-C table of the paper (2.9 GB)"),
+        ("robustbench-standard", "checkpoint of the CIFAR-10-C table of the paper (about 146 MB)"),
     ):
         if name not in present and name not in damaged:
             lines.append(f"ttc data fetch {name:<22} {why}")

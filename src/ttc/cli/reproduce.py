@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ttc.report.findings import Findings
-    from ttc.studies.measured import Plan
+    from ttc.studies.measurements import Plan
     from ttc.studies.profiles import Need
 
 
@@ -51,10 +51,13 @@ def reproduce(
 
     from ttc.bench.environment import cores
     from ttc.bench.spec import listed
+    from ttc.report.libraries import require_libraries
     from ttc.studies import study_named
-    from ttc.studies.measured import plan
+    from ttc.studies.measurements import plan
     from ttc.studies.profiles import setup
 
+    if not dry_run:
+        require_libraries("ttc reproduce")  # now, not after hours of measuring
     console = Console(soft_wrap=True, highlight=False)
     chosen = [study_named(name) for name in (NAMES if study == "all" else listed(study))]
     numbers = listed(seeds)
@@ -117,8 +120,8 @@ def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder:
     from ttc.bench.runner import pending, preparations, run
     from ttc.bench.store import Store
     from ttc.cli.progress import Display
-    from ttc.report.files import write_files
-    from ttc.studies.measured import Measured
+    from ttc.report.output import write_files
+    from ttc.studies.measurements import Measurements
     from ttc.studies.reproduction import findings
 
     study, cells, failed, done = planned.study, planned.protocols, 0, 0
@@ -143,7 +146,7 @@ def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder:
                 raise typer.Exit(130) from None
             hashes = {cell.hash for cell in cells}
             rows = [row for row in opened.rows() if row.protocol.hash in hashes]
-    found = findings(Measured(planned, rows))
+    found = findings(Measurements(planned, rows))
     written = write_files(found, folder)
     _show(console, found)
     console.print(f"{len(written)} files are in {folder}; for one page about everything: ttc report --studies {folder}")
@@ -155,20 +158,20 @@ def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder:
 def _show(console: "Console", found: "Findings") -> None:
     from rich.table import Table
 
-    from ttc.report.labels import number
+    from ttc.report.formatting import number
 
     console.print(f"\n{found.title}", style="bold")
     console.print(found.headline, markup=False)
     for table in found.tables:
-        column = table.columns[-1]
+        column = table.columns[0]
         if not any(value.paper is not None or value.error for row in table.rows.values() for value in row.values()):
             continue
         shown = Table(column, "ours %", "±", "paper %", "difference", "", box=None, pad_edge=False)
         for row, values in table.rows.items():
             value = values[column]
             gap = number(value.difference, sign=True)
-            marked = [name for name, one in values.items() if one.odd and name != column]
-            mark = value.odd.partition(";")[0] + (f" (also {', '.join(marked)})" if marked else "")
+            marked = [name for name, one in values.items() if one.flag and name != column]
+            mark = value.flag.partition(";")[0] + (f" (also {', '.join(marked)})" if marked else "")
             shown.add_row(row, number(value.ours), number(value.error, 2), number(value.paper), gap, mark)
         console.print(shown)
         break

@@ -1,4 +1,4 @@
-"""``ttc train``: a source model for CIFAR, with checkpoints on the way and a model card at the end."""
+"""``ttc train``: train a source model on CIFAR, with a checkpoint per epoch and a model card."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ttc.data import Images
     from ttc.models.training import Recipe
 
-BATCH = 100  # images answered at once when the card is written: the batch that NORM takes its statistics from
+BATCH = 100  # the batch size of the evaluation, over which NORM computes its statistics
 SEVERITY = 5
 
 
@@ -24,18 +24,22 @@ def train(
     model: Annotated[
         str, typer.Option(help="An architecture for 32 x 32 images, such as resnet20 or wrn-16-4.")
     ] = "resnet20",
-    dataset: Annotated[Literal["cifar10", "cifar100"], typer.Option(help="What to train on.")] = "cifar10",
+    dataset: Annotated[Literal["cifar10", "cifar100"], typer.Option(help="The training data.")] = "cifar10",
     data: DataOption = None,
-    out: Annotated[Path | None, typer.Option(help="Where results go [default: trained/MODEL-DATASET-SEED].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The output folder.", show_default="trained/MODEL-DATASET-SEED")
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 32,
-    batch_size: Annotated[int, typer.Option(help="Images in a step.")] = 128,
-    lr: Annotated[float, typer.Option(help="The peak learning rate of the cycle.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="Decides initialisation, order and augmentation.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
-    corruptions: Annotated[bool, typer.Option(help="Measure SOURCE and NORM under corruption for the card.")] = True,
-    card_images: Annotated[int, typer.Option(help="Test images to corrupt for the card.")] = 2000,
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = 128,
+    lr: Annotated[float, typer.Option(help="The peak learning rate of the one-cycle schedule.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="The seed of initialization, order and augmentation.")] = 0,
+    device: Annotated[str, typer.Option(help="The device: cpu, cuda, cuda:1, …")] = "cpu",
+    corruptions: Annotated[
+        bool, typer.Option(help="Evaluate SOURCE and NORM on corrupted images for the model card.")
+    ] = True,
+    card_images: Annotated[int, typer.Option(help="The number of test images to corrupt for the model card.")] = 2000,
 ) -> None:
-    """Train a source model; run the same command again after an interruption and it goes on from the last epoch."""
+    """Train a source model on CIFAR; run the same command again after an interruption to resume."""
     from rich.console import Console
 
     from ttc.data import cifar, data_root, first
@@ -47,31 +51,32 @@ def train(
     corrupted = first(test, card_images) if corruptions else None
     folder = out or Path("trained") / f"{model}-{dataset}-{seed}"
     console = Console(markup=False, soft_wrap=True)
-    network = _untrained(model, images.num_classes, seed, device)
+    network = _build_untrained(model, images.num_classes, seed, device)
     try:
         _train(network, images, recipe, folder / "training.pt", console)
-        _describe(network, model, test, corrupted, recipe, folder, device, console)
+        _write_results(network, model, test, corrupted, recipe, folder, device, console)
     except KeyboardInterrupt:
-        kept = folder / "training.pt"
-        console.print(f"stopped; {f'{kept} holds the finished epochs' if kept.exists() else 'no epoch was finished'}")
-        console.print("to go on: run the same command again")
+        checkpoint = folder / "training.pt"
+        saved = f"finished epochs are saved in {checkpoint}" if checkpoint.exists() else "no epoch was finished"
+        console.print(f"interrupted; {saved}")
+        console.print("to resume: run the same command again")
         raise typer.Exit(130) from None
 
 
-def _untrained(name: str, num_classes: int, seed: int, device: str) -> "nn.Module":
+def _build_untrained(name: str, num_classes: int, seed: int, device: str) -> "nn.Module":
     import torch
 
-    from ttc.errors import TTCError
+    from ttc.errors import TTCError, unknown
     from ttc.models import MODELS, build
 
     if name not in MODELS:
-        raise TTCError(f"cannot train {name!r} from the start: choose one of {', '.join(MODELS)}")
+        raise unknown("architecture", name, MODELS)
     try:
         chosen = torch.device(device)
         torch.empty(1, device=chosen)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise TTCError(f"the device {device!r} cannot be used here ({reason}): try --device cpu") from error
+        raise TTCError(f"the device {device!r} is not available ({reason}): try --device cpu") from error
     torch.manual_seed(seed)
     return build(name, num_classes).to(chosen)
 
@@ -85,9 +90,14 @@ def _train(network: "nn.Module", images: "Images", recipe: "Recipe", checkpoint:
 
     pixels = torch.from_numpy(images.pixels(range(len(images)))).permute(0, 3, 1, 2).contiguous()
     labels = torch.from_numpy(images.labels)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("steps, {task.fields[rate]}, left"), TimeRemainingColumn())
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps, {task.fields[rate]}, time left"),
+        TimeRemainingColumn(),
+    )
     if checkpoint.exists():
-        console.print(f"going on from {checkpoint}")
+        console.print(f"resuming from {checkpoint}")
     try:
         with Progress(TextColumn("{task.description}"), *columns, console=console, transient=True) as progress:
             task = progress.add_task("training", total=None, rate="")
@@ -100,11 +110,11 @@ def _train(network: "nn.Module", images: "Images", recipe: "Recipe", checkpoint:
                     console.print(text)
     except OSError as error:
         raise unwritable(checkpoint.parent, error) from error
-    console.print("setting the statistics of BatchNorm over all training images")
-    training.settle_statistics(network, pixels)
+    console.print("computing the BatchNorm statistics over all training images")
+    training.update_bn_statistics(network, pixels)
 
 
-def _describe(
+def _write_results(
     network: "nn.Module",
     name: str,
     test: "Images",
@@ -114,25 +124,25 @@ def _describe(
     device: str,
     console: "Console",
 ) -> None:
-    """Write the weights and the card, and print where they are."""
+    """Write the weights and the model card, and print their paths."""
     from dataclasses import asdict
 
     import torch
 
-    from ttc.models.card import Card, accuracy, save_weights, write_card
+    from ttc.models.card import ModelCard, accuracy, save_weights, write_card
 
     network.eval()
-    console.print("measuring the accuracy on the clean test images")
+    console.print("evaluating on the clean test images")
     clean = accuracy(network, _batches(test, device))
-    rows = _under_corruption(network, corrupted, device, console) if corrupted is not None else {}
+    rows = _corruption_accuracies(network, corrupted, device, console) if corrupted is not None else {}
     weights = folder / f"{name}.safetensors"
-    facts = {
+    metadata = {
         "model": name,
         "num_classes": str(test.num_classes),
         "dataset": test.name,
         "clean_accuracy": f"{clean:.4f}",
     }
-    card = Card(
+    card = ModelCard(
         model=name,
         dataset=test.name.removesuffix(" test"),
         num_classes=test.num_classes,
@@ -146,30 +156,30 @@ def _describe(
         corrupted_images=len(corrupted) if corrupted is not None else 0,
         batch_size=BATCH,
         weights=weights.name,
-        sha256=save_weights(network, weights, facts),
+        sha256=save_weights(network, weights, metadata),
         data_checksum=test.checksum,
         versions={"ttc": ttc.__version__, "torch": torch.__version__},
     )
     written = write_card(card, folder)
-    console.print(f"clean accuracy {clean:.2%}; weights: {weights}; card: {written[1]}")
-    console.print(f"use it: --model {name} --checkpoint {weights}")
+    console.print(f"clean accuracy {clean:.2%}; weights: {weights}; model card: {written[1]}")
+    console.print(f"to use it: --model {name} --checkpoint {weights}")
 
 
-def _under_corruption(
+def _corruption_accuracies(
     network: "nn.Module", images: "Images", device: str, console: "Console"
 ) -> dict[str, dict[str, float]]:
     from rich.progress import track
 
     from ttc.corruptions import CORRUPTIONS
-    from ttc.data import corrupted
+    from ttc.data import corrupt_images
     from ttc.methods import adapt
     from ttc.models.card import accuracy
 
-    answers: dict[str, Callable[[Tensor], Tensor]] = {"source": network, "norm": adapt(network, "norm")}
+    predictors: dict[str, Callable[[Tensor], Tensor]] = {"source": network, "norm": adapt(network, "norm")}
     rows = {}
-    for corruption in track(CORRUPTIONS, "measuring SOURCE and NORM", console=console, transient=True):
-        batches = list(_batches(corrupted(images, corruption, SEVERITY), device))
-        rows[corruption] = {method: accuracy(answer, batches) for method, answer in answers.items()}
+    for corruption in track(CORRUPTIONS, "evaluating SOURCE and NORM", console=console, transient=True):
+        batches = list(_batches(corrupt_images(images, corruption, SEVERITY), device))
+        rows[corruption] = {method: accuracy(predict, batches) for method, predict in predictors.items()}
         console.print(f"{corruption}: SOURCE {rows[corruption]['source']:.1%}, NORM {rows[corruption]['norm']:.1%}")
     return rows
 
@@ -185,11 +195,13 @@ def _batches(images: "Images", device: str) -> "Iterator[tuple[Tensor, Tensor]]"
 
 
 def _statistics(network: "nn.Module") -> str:
-    """The name of the statistics in the network's first layer."""
-    from ttc.models import STATISTICS
+    """Return the name of the input statistics of a network."""
+    from ttc.models import INPUT_STATISTICS
 
     mean = getattr(getattr(network, "standardize", None), "mean", None)
     if mean is None:
         return "none"
-    held = [round(value, 4) for value in mean.flatten().tolist()]
-    return next((name for name, both in STATISTICS.items() if both and [round(v, 4) for v in both[0]] == held), "own")
+    own = [round(value, 4) for value in mean.flatten().tolist()]
+    return next(
+        (name for name, both in INPUT_STATISTICS.items() if both and [round(v, 4) for v in both[0]] == own), "own"
+    )

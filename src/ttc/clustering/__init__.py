@@ -1,4 +1,4 @@
-"""The paper's view: entropy-based adaptation as clustering, one A-step and one U-step a batch."""
+"""The paper's view: entropy-based adaptation as clustering, one A-step and one U-step per batch."""
 
 from ttc.clustering.assignment import (
     Assignment,

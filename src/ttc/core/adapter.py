@@ -273,7 +273,7 @@ def require_finite(logits: Tensor) -> Tensor:
 
 
 def _expected_input(model: nn.Module) -> str:
-    """Describe what the first convolution expects, as far as it can be told."""
+    """Describe what the first convolution expects, as far as it is known."""
     ranks = {nn.Conv1d: "(N, {0}, L)", nn.Conv2d: "(N, {0}, H, W)", nn.Conv3d: "(N, {0}, D, H, W)"}
     for module in model.modules():
         for kind, shape in ranks.items():

@@ -1,4 +1,4 @@
-"""A saved adaptation: what changed, in one small safetensors file bound to its model, method and options."""
+"""The adaptation file format: what changed, in one small safetensors file bound to its model, method and options."""
 
 import functools
 import hashlib
@@ -27,19 +27,33 @@ DEFAULT = {"described": "its default"}
 
 @dataclass(frozen=True)
 class AdapterConfig:
-    """How an adapter was made: the method's name and the options that were given."""
+    """How an adapter was built.
+
+    Args:
+        method: The name of the method.
+        options: The options that were passed to it.
+    """
 
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def described(self) -> dict[str, Any]:
-        """The options as JSON; what JSON cannot hold, such as an optimizer factory, as ``{"described": "..."}``."""
+        """Return the options as JSON values; those without one, such as a function, as ``{"described": "..."}``."""
         return {name: _described(value) for name, value in self.options.items()}
 
 
 @dataclass(frozen=True)
 class SavedAdaptation:
-    """What a file says: the config (its options described), the source model's digest, and the state."""
+    """The contents of an adaptation file.
+
+    Args:
+        path: The file.
+        method: The name of the method that saved it.
+        options: Its options, those without a JSON value described in words.
+        source: The digest of the model before adaptation.
+        state: What changed since.
+        version: The version of ttc that wrote it.
+    """
 
     path: Path
     method: str
@@ -49,15 +63,15 @@ class SavedAdaptation:
     version: str
 
     def config(self, given: Mapping[str, Any]) -> AdapterConfig:
-        """The config to build the adapter anew, with the options that a file cannot hold taken from ``given``."""
+        """Return how to build the adapter again, with the options that a file cannot contain taken from ``given``."""
         for name, value in self.options.items():
             if _is_description(value) and name not in given:
                 raise TTCError(
-                    f"{self.path} was saved with {name}={value['described']}, which a file cannot hold; "
-                    f"give it again as {name}=..."
+                    f"{self.path} was saved with {name}={value['described']}, which a file cannot contain; "
+                    f"pass it again as {name}=..."
                 )
-        held = {name: _plain(value) for name, value in self.options.items() if not _is_description(value)}
-        return AdapterConfig(self.method, {**held, **given})
+        plain = {name: _plain(value) for name, value in self.options.items() if not _is_description(value)}
+        return AdapterConfig(self.method, {**plain, **given})
 
 
 def save(adapter: "Adapter", path: Path) -> None:
@@ -81,7 +95,11 @@ def save(adapter: "Adapter", path: Path) -> None:
 
 
 def read(path: Path) -> SavedAdaptation:
-    """The saved adaptation at ``path``, refused when it is damaged or something else."""
+    """Read a saved adaptation.
+
+    Raises:
+        TTCError: If the file is missing, damaged, of another format or something else.
+    """
     if not path.is_file():
         raise TTCError(f"there is no saved adaptation {path}")
     try:
@@ -91,7 +109,9 @@ def read(path: Path) -> SavedAdaptation:
     except (SafetensorError, OSError, ValueError) as error:
         raise TTCError(f"{path} is damaged or no saved adaptation ({error}); save it again") from error
     if metadata.get("format") != FORMAT:
-        raise TTCError(f"{path} is no saved adaptation of this version (format {metadata.get('format')})")
+        raise TTCError(
+            f"{path} has the format {metadata.get('format')}, this version reads {FORMAT}; adapt again and save anew"
+        )
     if metadata.pop("digest", None) != _digest(metadata, tensors):
         raise TTCError(f"{path} is damaged: its contents do not match their checksum; save it again")
     state = _decoded(json.loads(metadata["state"]), tensors)
@@ -100,7 +120,7 @@ def read(path: Path) -> SavedAdaptation:
 
 
 def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:
-    """Put a saved adaptation into an adapter made of the same model with the same method and options."""
+    """Load a saved adaptation into an adapter of the same model, method and options; a failure changes nothing."""
     config = config_of(adapter)
     if config.method != saved.method:
         raise TTCError(f"{saved.path} was saved by the method '{saved.method}', this adapter is '{config.method}'")
@@ -109,14 +129,14 @@ def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:
         if wanted.get(name, DEFAULT) != found.get(name, DEFAULT):
             raise TTCError(
                 f"{saved.path} was saved with {name}={_shown(wanted.get(name, DEFAULT))}, "
-                f"this adapter has {name}={_shown(found.get(name, DEFAULT))}; give the same options"
+                f"this adapter has {name}={_shown(found.get(name, DEFAULT))}; pass the same options"
             )
     if source_digest(adapter) != saved.source:
         raise TTCError(
-            f"{saved.path} was saved for another model: architecture or weights differ; give the model it adapted"
+            f"{saved.path} was saved for another model: architecture or weights differ; pass the model it adapted"
         )
     before = adapter.state_dict()
-    adapter.reset()  # a file holds only what differs from the start
+    adapter.reset()  # a file contains only what differs from the initial state
     try:
         adapter.load_state_dict(saved.state)
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -125,12 +145,12 @@ def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:
 
 
 def config_of(adapter: "Adapter") -> AdapterConfig:
-    """The config that ``ttc.adapt`` noted, or the bare class of an adapter that was put together by hand."""
+    """Return the config that ``ttc.adapt`` recorded, or the class name of an adapter that was built by hand."""
     return adapter.config or AdapterConfig(type(adapter).__name__)
 
 
 def source_digest(adapter: "Adapter") -> str:
-    """The SHA-256 of every parameter and buffer the adapter started from, by name, type, shape and bytes."""
+    """Return the digest of the model before adaptation, parameters and buffers."""
     tensors = {
         **dict(adapter.model.named_parameters()),
         **dict(adapter.model.named_buffers()),
@@ -149,20 +169,20 @@ def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
 
 
 def _changed(state: State, start: Mapping[str, Tensor]) -> State:
-    """The state without the tensors of the model that equal its start: kilobytes, whatever the model."""
+    """Return the state without the model's tensors that equal the initial ones: kilobytes, whatever the model."""
     if not isinstance(state, dict):
         return state
-    kept = {}
+    changed = {}
     for key, value in state.items():
         if key == "model":
-            kept[key] = {name: tensor for name, tensor in value.items() if not torch.equal(tensor, start[name])}
+            changed[key] = {name: tensor for name, tensor in value.items() if not torch.equal(tensor, start[name])}
         else:
-            kept[key] = _changed(value, start)
-    return kept
+            changed[key] = _changed(value, start)
+    return changed
 
 
 def _encoded(state: State, path: str, tensors: dict[str, Tensor]) -> Any:
-    """The state as JSON; tensors go to ``tensors`` under their path."""
+    """Return the state as JSON values; tensors are added to ``tensors`` under their path."""
     if isinstance(state, Tensor):
         tensors[path] = state.cpu().contiguous()
         return {"tensor": path}

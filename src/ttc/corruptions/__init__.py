@@ -1,4 +1,4 @@
-"""The fifteen common corruptions and their four extra ones, seeded and order-free, for images of any size."""
+"""The fifteen common corruptions and the four extra ones, seeded per image, for images of any size."""
 
 from ttc.corruptions.apply import corrupt
 from ttc.corruptions.severity_tables import CORRUPTIONS, EXTRA_CORRUPTIONS, GROUPS, SEVERITIES, TABLES, nearest_table

@@ -1,4 +1,4 @@
-"""The one way in: a batch of images, corrupted."""
+"""Corrupt a batch of images: the entry point of the package."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ttc.corruptions import blur, colour, digital, noise, spatter, weather
-from ttc.corruptions.frost_textures import fitted_textures
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.frost_textures import fit_textures
+from ttc.corruptions.random_streams import RandomStreams
 from ttc.corruptions.severity_tables import (
     CORRUPTIONS,
     EXTRA_CORRUPTIONS,
@@ -23,11 +23,11 @@ from ttc.corruptions.severity_tables import (
     length_scale,
     nearest_table,
 )
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 
-Images = TypeVar("Images", NDArray[np.uint8], Tensor)
+ImageBatch = TypeVar("ImageBatch", NDArray[np.uint8], Tensor)
 SMALLEST_SIDE = 16
-_CHUNK_ELEMENTS = 1 << 19  # what is worked on at a time: about the second-level cache in single precision
+_CHUNK_ELEMENTS = 1 << 19  # processed at once: about the size of a level-2 cache in single precision
 
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "gaussian_noise": noise.gaussian_noise,
@@ -53,7 +53,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 
 
 def corrupt(
-    images: Images,
+    images: ImageBatch,
     corruption: str,
     severity: int = 5,
     *,
@@ -61,55 +61,71 @@ def corrupt(
     seed: int = 0,
     indices: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     frost_dir: str | os.PathLike[str] | None = None,
-) -> Images:
-    """The images under a common corruption: uint8 (N, H, W, 3) in, the same type, shape and device out.
+) -> ImageBatch:
+    """Apply a common corruption to a batch of images.
 
-    ``severity`` is 1 … 5; 0 returns a copy. ``table`` names the parameters ("cifar" for 32 pixels, "imagenet" for 224)
-    and is chosen by the shorter side when left out; lengths scale with that side, see ``ttc.corruptions.severity_tables``.
+    The result for an image depends only on (seed, corruption, severity, index), never on the rest of the batch. Random
+    numbers are drawn by NumPy on the CPU for every device, so results on a GPU differ by rounding at most.
 
-    The result for an image depends only on (seed, corruption, severity, index); ``indices`` gives the index of each row
-    when they are not 0 … N − 1, so that any part of a data set can be made alone. Random numbers come from NumPy in
-    main memory on every device: a graphics card differs by rounding at most.
+    Args:
+        images: A uint8 array or tensor (N, H, W, 3), at least 16 pixels on each side; it is not changed.
+        corruption: A name in ``CORRUPTIONS`` or ``EXTRA_CORRUPTIONS``.
+        severity: 1 … 5; 0 returns a copy.
+        table: The severity table, ``"cifar"`` (for 32 pixels) or ``"imagenet"`` (for 224); by default the one nearest
+            to the shorter side, see ``nearest_table``. Lengths scale with that side.
+        seed: The seed of the random numbers, 0 … 2**64 - 1.
+        indices: The index of each image in its dataset, so that any part of a dataset can be corrupted separately; by
+            default 0 … N-1.
+        frost_dir: A folder with the original frost images; by default procedural textures are used.
 
-    ``frost_dir`` names a folder with the six original frost pictures; without it frost uses procedural textures.
+    Returns:
+        The corrupted images, of the same type, shape and device.
 
-    >>> import numpy as np
-    >>> grey = np.full((4, 32, 32, 3), 128, dtype=np.uint8)
-    >>> noisy = corrupt(grey, "gaussian_noise", severity=5, seed=1)
-    >>> bool((noisy[2:] == corrupt(grey[2:], "gaussian_noise", severity=5, seed=1, indices=[2, 3])).all())
-    True
+    Raises:
+        TTCError: The images, the corruption, the severity or another argument is invalid.
+
+    Example:
+        >>> import numpy as np
+        >>> grey = np.full((4, 32, 32, 3), 128, dtype=np.uint8)
+        >>> noisy = corrupt(grey, "gaussian_noise", severity=5, seed=1)
+        >>> bool((noisy[2:] == corrupt(grey[2:], "gaussian_noise", severity=5, seed=1, indices=[2, 3])).all())
+        True
     """
-    check_choice(corruption, severity, table)
+    validate_choice(corruption, severity, table)
     if not 0 <= seed < 1 << 64:
         raise TTCError(f"the seed must be between 0 and 2**64 - 1; got {seed}")
     name, scale = _table_and_scale(images, table)
     rows = range(len(images)) if indices is None else [int(index) for index in indices]
     if len(rows) != len(images) or any(not 0 <= index < 1 << 64 for index in rows):
-        raise TTCError(f"indices must be a whole number from 0 up for each of {len(images)} images; got {len(rows)}")
-    source: Any = images  # one of two types from here on
+        raise TTCError(
+            f"indices must be non-negative integers, one per image; got {len(rows)} indices for {len(images)} images"
+        )
+    source: Any = images  # an array or a tensor
     if severity == 0:
         return deepcopy(images)
     parameters = TABLES[name].parameters[corruption][severity - 1]
     extra: dict[str, Any] = {}
     if corruption == "frost":
         folder = None if frost_dir is None else Path(frost_dir)
-        extra["textures"] = fitted_textures(folder, parameters[-1] * scale, source.shape[1], source.shape[2])
+        extra["textures"] = fit_textures(folder, parameters[-1] * scale, source.shape[1], source.shape[2])
     is_array = isinstance(source, np.ndarray)
     device = torch.device("cpu") if is_array else source.device
     result = torch.empty(source.shape, dtype=torch.uint8, device=device)
     step = max(1, _CHUNK_ELEMENTS // (source.shape[1] * source.shape[2] * 3))
     for start in range(0, len(source), step):
         piece = source[start : start + step]
-        batch = torch.from_numpy(np.array(piece)) if is_array else piece  # a copy: arrays may be read-only or reversed
-        streams = Streams(seed, f"{corruption}/{severity}", rows[start : start + step], device)
+        batch = (
+            torch.from_numpy(np.array(piece)) if is_array else piece
+        )  # a copy: arrays may be read-only or have negative strides
+        streams = RandomStreams(seed, f"{corruption}/{severity}", rows[start : start + step], device)
         x = batch.permute(0, 3, 1, 2).contiguous()
         changed = _FUNCTIONS[corruption](x, streams, scale, *parameters, **extra)
         result[start : start + step] = changed.permute(0, 2, 3, 1)
-    return cast(Images, result.numpy() if is_array else result)
+    return cast(ImageBatch, result.numpy() if is_array else result)
 
 
 def _table_and_scale(images: object, table: TableName | None) -> tuple[TableName, float]:
-    """The table for these images, and their shorter side in units of its reference side; bad images are refused."""
+    """Return the table for these images and the scale of its lengths; reject invalid images."""
     good = isinstance(images, np.ndarray) and images.dtype == np.uint8
     good = good or (isinstance(images, Tensor) and images.dtype == torch.uint8)
     shape = tuple(getattr(images, "shape", ()))
@@ -117,7 +133,7 @@ def _table_and_scale(images: object, table: TableName | None) -> tuple[TableName
         kind = f"{getattr(images, 'dtype', type(images).__name__)} {shape}"
         raise TTCError(
             f"images must be a uint8 array or tensor of shape (N, H, W, 3); got {kind}: "
-            "convert grey, RGBA or 16-bit images to 8-bit RGB first, channels last"
+            "convert greyscale, RGBA or 16-bit images to 8-bit RGB first, channels last"
         )
     _, height, width, _ = shape
     if min(height, width) < SMALLEST_SIDE:
@@ -127,12 +143,12 @@ def _table_and_scale(images: object, table: TableName | None) -> tuple[TableName
     return name, length_scale(name, height, width)
 
 
-def check_choice(corruption: str, severity: int, table: str | None) -> None:
-    """Raise a sentence where a corruption, severity or table does not exist."""
+def validate_choice(corruption: str, severity: int, table: str | None) -> None:
+    """Reject a corruption, severity or table that does not exist."""
     known = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
     if corruption not in known:
-        raise TTCError(f"there is no corruption {corruption!r}; choose one of {', '.join(known)}")
+        raise unknown("corruption", corruption, known)
     if severity not in (0, *SEVERITIES):
-        raise TTCError(f"severity must be 1, 2, 3, 4 or 5 (0 leaves the images as they are); got {severity!r}")
+        raise TTCError(f"severity must be 1, 2, 3, 4 or 5 (or 0 for clean images); got {severity!r}")
     if table is not None and table not in TABLES:
-        raise TTCError(f"there is no table {table!r}; choose 'cifar', 'imagenet' or leave it out")
+        raise unknown("severity table", table, TABLES)

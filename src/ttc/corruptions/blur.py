@@ -1,4 +1,4 @@
-"""Blurs: defocus, frosted glass, motion, zoom and the plain Gaussian. Batches are uint8 (N, 3, H, W)."""
+"""Blurs: defocus, frosted glass, motion, zoom and Gaussian. Batches are uint8 (N, 3, H, W)."""
 
 import math
 
@@ -8,33 +8,33 @@ from torch import Tensor
 
 from ttc.corruptions.filters import (
     clipped_zoom,
-    correlated,
-    gaussian_filtered,
+    correlate,
+    gaussian_filter,
     gaussian_weights,
-    streaked,
-    truncated,
+    motion_filter,
+    to_uint8,
 )
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.random_streams import RandomStreams
 
 
-def gaussian_blur(x: Tensor, streams: Streams, scale: float, sigma: float) -> Tensor:
-    """The Gaussian of width σ, edges replicated."""
-    return truncated(gaussian_filtered(x.double().div_(255), sigma * scale))
+def gaussian_blur(x: Tensor, streams: RandomStreams, scale: float, sigma: float) -> Tensor:
+    """Apply a Gaussian filter of width σ, edges replicated."""
+    return to_uint8(gaussian_filter(x.double().div_(255), sigma * scale))
 
 
-def defocus_blur(x: Tensor, streams: Streams, scale: float, radius: float, softness: float) -> Tensor:
-    """A correlation with the disk of the lens, its edge softened."""
+def defocus_blur(x: Tensor, streams: RandomStreams, scale: float, radius: float, softness: float) -> Tensor:
+    """Correlate with a disk, the aperture of a lens, with a softened edge."""
     kernel = disk_kernel(radius * scale, softness * scale).to(x.device)
-    blurred = correlated(x.double().div_(255), kernel)
-    # 2⁻³⁰ of a grey level decides the last bits of the transform upwards where the true value is a whole number
-    return truncated(blurred.add_(2.0**-30 / 255))
+    blurred = correlate(x.double().div_(255), kernel)
+    # where the exact value is an integer, 2⁻³⁰ of a grey level keeps rounding errors of the FFT from truncating it
+    return to_uint8(blurred.add_(2.0**-30 / 255))
 
 
 def disk_kernel(radius: float, softness: float) -> Tensor:
-    """The disk of ``radius`` blurred by a 3 × 3 Gaussian (5 × 5 above radius 8), without its rows and columns of zeros.
+    """Return the disk of ``radius`` blurred by a 3 × 3 Gaussian (5 × 5 above radius 8), without margins of zeros.
 
     The blur mirrors at the border of the grid −8 … 8 (−⌊radius⌋ … ⌊radius⌋ above 8), which disks of radius 8 and more
-    touch: their kernels sum to a little more than 1, and so do the published ones.
+    touch: their kernels sum to slightly more than 1, as the published ones do.
 
     >>> kernel = disk_kernel(0.3, 0.4)
     >>> kernel.shape, round(kernel[1, 1].item(), 4), round(disk_kernel(8, 0.5).sum().item(), 4)
@@ -52,43 +52,43 @@ def disk_kernel(radius: float, softness: float) -> Tensor:
     return kernel[margin : len(kernel) - margin, margin : len(kernel) - margin]
 
 
-def motion_blur(x: Tensor, streams: Streams, scale: float, radius: float, sigma: float) -> Tensor:
-    """A one-sided streak at an angle uniform in ±45°."""
+def motion_blur(x: Tensor, streams: RandomStreams, scale: float, radius: float, sigma: float) -> Tensor:
+    """Apply a one-sided motion blur at an angle uniform in ±45°."""
     angles = streams.uniform(1)[:, 0].mul_(90).sub_(45)
-    return streaked(x, radius * scale, sigma * scale, angles)
+    return motion_filter(x, radius * scale, sigma * scale, angles)
 
 
-def zoom_blur(x: Tensor, streams: Streams, scale: float, step: float, count: float) -> Tensor:
-    """The mean of the picture and its enlargements by 1, 1 + step, …; the picture itself enters twice."""
-    unit = x.permute(2, 3, 0, 1).contiguous().float().div_(255).flatten(2)  # (H, W, N·3): moves as whole vectors
+def zoom_blur(x: Tensor, streams: RandomStreams, scale: float, step: float, count: float) -> Tensor:
+    """Average the image and its enlargements by 1, 1 + step, …; the image itself counts twice."""
+    unit = x.permute(2, 3, 0, 1).contiguous().float().div_(255).flatten(2)  # (H, W, N·3): contiguous vectors per pixel
     total = 2 * unit
     spare = (torch.empty_like(unit), torch.empty_like(unit), torch.empty_like(unit))
-    exact_step = (1 + step) - 1  # what NumPy's arange adds: decides where a crop is rounded up
+    exact_step = (1 + step) - 1  # the step that np.arange adds, which determines how crops are rounded
     for i in range(1, int(count)):
         total += clipped_zoom(unit, 1 + i * exact_step, spare)
-    blurred = truncated(total.div_(int(count) + 1))  # (H, W, N·3)
+    blurred = to_uint8(total.div_(int(count) + 1))  # (H, W, N·3)
     return blurred.view(*x.shape[2:], *x.shape[:2]).permute(2, 3, 0, 1)
 
 
-def glass_blur(x: Tensor, streams: Streams, scale: float, sigma: float, reach: float, rounds: float) -> Tensor:
-    """A blur, then pixels replaced by random near ones, then the blur again."""
+def glass_blur(x: Tensor, streams: RandomStreams, scale: float, sigma: float, reach: float, rounds: float) -> Tensor:
+    """Blur, replace pixels by random neighbours, and blur again."""
     sigma, reach = sigma * scale, max(1, round(reach * scale))
     height, width = x.shape[2:]
-    blurred = truncated(gaussian_filtered(x.double().div_(255), sigma)) if len(gaussian_weights(sigma)) > 1 else x
+    blurred = to_uint8(gaussian_filter(x.double().div_(255), sigma)) if len(gaussian_weights(sigma)) > 1 else x
     origin = torch.arange(height * width, device=x.device).expand(len(x), -1)
     for _ in range(int(rounds)):
         origin = origin.gather(1, shuffled_origin(streams, height, width, reach))
     pixels = blurred.flatten(2).gather(2, origin[:, None].expand(-1, 3, -1)).view_as(x)
-    return truncated(gaussian_filtered(pixels.double().div_(255), sigma))
+    return to_uint8(gaussian_filter(pixels.double().div_(255), sigma))
 
 
-def shuffled_origin(streams: Streams, height: int, width: int, reach: int) -> Tensor:
-    """For each pixel the flat index of the pixel it shows after one round of copying: (N, H·W).
+def shuffled_origin(streams: RandomStreams, height: int, width: int, reach: int) -> Tensor:
+    """Return, per pixel, the flat index of the pixel it shows after one round of copying: (N, H·W).
 
     The round visits rows H − Δ … Δ + 1 and columns W − Δ … Δ + 1 downwards and sets pixel ← pixel + (dy, dx), both
     uniform on −Δ … Δ − 1. A source visited before has already been overwritten, so a pixel points at the *new* value of
-    such a source and at the *old* value of any other. Following the pointers to their ends by doubling gives exactly
-    what the loop gives, for all images at once.
+    such a source and at the *old* value of any other. Pointer doubling follows the chains to their ends and gives
+    exactly the result of the loop, for all images at once.
     """
     draw = streams.uniform(2, height, width, dtype=torch.float32)
     offset = draw.mul_(2 * reach).floor_().long().sub_(reach)  # (N, 2, H, W)
@@ -97,7 +97,7 @@ def shuffled_origin(streams: Streams, height: int, width: int, reach: int) -> Te
     visited = (row > reach) & (row <= height - reach) & (column > reach) & (column <= width - reach)
     source = (place + offset[:, 0] * width + offset[:, 1]).where(visited, place).flatten(1)
     if reach == 1:
-        return source  # every source lies above or to the left: not yet visited
+        return source  # every source is above or to the left: not visited yet
     old, place = height * width, place.flatten()
     again = (source > place) & visited.flatten()[source]
     pointer = torch.cat([source.where(again, source + old), (place + old).expand(len(source), -1)], dim=1)

@@ -1,4 +1,4 @@
-"""CIFAR in its official binary layout to CIFAR-C: one memory-mapped ``.npy`` a corruption, and the labels."""
+"""Generate CIFAR-C from CIFAR in its binary format: one ``.npy`` file per corruption, and the labels."""
 
 import os
 import shutil
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttc.corruptions.apply import corrupt
-from ttc.corruptions.manifest import Manifest, Settings, check_apart, frost_record, opened_manifest
-from ttc.corruptions.pool import Progress, explained_disk_errors, finished
+from ttc.corruptions.manifest import CorruptionSettings, Manifest, check_separate, frost_record, open_manifest
+from ttc.corruptions.pool import ImageProgress, explain_disk_errors, map_unordered
 from ttc.corruptions.severity_tables import TableName
 from ttc.errors import TTCError
 from ttc.files import atomic, checksum
@@ -24,38 +24,40 @@ TEST_FILES = {"test_batch.bin": 1, "test.bin": 2}  # CIFAR-10 and CIFAR-100: lab
 
 
 class CifarFile(NamedTuple):
-    """The memory-mapped records of a CIFAR file; the last label byte is the class."""
+    """The memory-mapped records of a CIFAR file; the last label byte of a record is the class."""
 
     path: Path
     records: NDArray[np.uint8]  # (N, label bytes + 3072)
 
     def images(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Some images, channels last: (stop − start, 32, 32, 3)."""
+        """Return a range of images, channels last: (stop − start, 32, 32, 3)."""
         return self.records[start:stop, -_PIXELS:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
 
     def labels(self) -> NDArray[np.uint8]:
-        """The class of every image: (N,)."""
+        """Return the class of every image: (N,)."""
         return np.array(self.records[:, -_PIXELS - 1])
 
 
 def find_cifar_file(source: Path) -> Path | None:
-    """The CIFAR test file that ``source`` is or holds."""
+    """Return the CIFAR test file that ``source`` is or contains, or None."""
     if source.is_file():
         return source if source.suffix == ".bin" else None
     return next((source / name for name in TEST_FILES if (source / name).is_file()), None)
 
 
-def opened_cifar_file(source: Path) -> CifarFile:
-    """The records of the CIFAR test file that ``source`` is or holds."""
+def open_cifar_file(source: Path) -> CifarFile:
+    """Open the CIFAR test file that ``source`` is or contains."""
     path = find_cifar_file(source)
     if path is None:
-        raise TTCError(f"{source} holds neither {' nor '.join(TEST_FILES)}; name a CIFAR folder in binary layout")
+        raise TTCError(f"{source} contains neither {' nor '.join(TEST_FILES)}; give a CIFAR folder in binary format")
     size = path.stat().st_size
     guesses = [TEST_FILES[path.name]] if path.name in TEST_FILES else [1, 2]
     fitting = [extra for extra in guesses if size and size % (_PIXELS + extra) == 0]
     if not fitting:
         sizes = " or ".join(str(_PIXELS + extra) for extra in guesses)
-        raise TTCError(f"{path} is not a whole CIFAR file: {size} bytes are no multiple of {sizes}; download it again")
+        raise TTCError(
+            f"{path} is not a complete CIFAR file: {size} bytes is not a multiple of {sizes}; download it again"
+        )
     return CifarFile(path, np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _PIXELS + fitting[0]))
 
 
@@ -69,26 +71,26 @@ def generate_cifar_c(
     table: TableName | None = None,
     frost_dir: Path | None = None,
     workers: int = 1,
-    progress: Progress = lambda made, found, total: None,
+    progress: ImageProgress = lambda made, found, total: None,
 ) -> Manifest:
-    """Write ``<corruption>.npy`` (S·N, 32, 32, 3), severities one after the other, and ``labels.npy`` (S·N,).
+    """Write ``<corruption>.npy`` (S·N, 32, 32, 3), one severity after the other, and ``labels.npy`` (S·N,).
 
-    A file gets its name when it is whole; until then it is ``.<corruption>.npy.part`` with the list of its finished
-    rows beside it, from which the next run goes on.
+    Until it is complete, a file is named ``.<corruption>.npy.part`` with a journal of its finished rows beside it, from
+    which the next call resumes.
     """
-    check_apart(source, destination)
-    cifar = opened_cifar_file(source)
-    settings = Settings(
+    check_separate(source, destination)
+    cifar = open_cifar_file(source)
+    settings = CorruptionSettings(
         "cifar-c", seed, table or "cifar", list(severities), frost_record(frost_dir), checksum(cifar.path)
     )
-    with explained_disk_errors(destination):
-        manifest = opened_manifest(destination, settings)
+    with explain_disk_errors(destination):
+        manifest = open_manifest(destination, settings)
     rows = len(cifar.records) * len(severities)
 
     def done(made: int, found: int) -> None:
         progress(made, found, rows * len(corruptions))
 
-    with explained_disk_errors(destination):
+    with explain_disk_errors(destination):
         if not (destination / "labels.npy").exists():
             with atomic(destination / "labels.npy") as part:
                 np.save(part, np.tile(cifar.labels(), len(severities)))
@@ -121,19 +123,19 @@ def _write_rows(
     workers: int,
     done: Callable[[int, int], None],
 ) -> None:
-    """Fill the file in pieces, noting each one that has reached the disk."""
+    """Write the file in pieces, recording each finished piece in a journal."""
     part, journal = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.done")
     starts = [base + first for base in range(0, rows, images) for first in range(0, images, _CHUNK)]
-    kept = set(starts) & _noted(journal) if part.exists() else set[int]()
-    if not kept:
+    finished = set(starts) & _journal_starts(journal) if part.exists() else set[int]()
+    if not finished:
         journal.unlink(missing_ok=True)
         array = np.lib.format.open_memmap(part, "w+", np.uint8, (rows, 32, 32, 3))
-        _reserve(part)  # a full disk must be met here: in mapped memory it would end the process
+        _reserve(part)  # a full disk must fail here: in mapped memory it would kill the process
     else:
         array = np.lib.format.open_memmap(part, "r+")
-    done(0, sum(min(_CHUNK, images - start % images) for start in kept))
+    done(0, sum(min(_CHUNK, images - start % images) for start in finished))
     with journal.open("a") as notes:
-        for start, piece in finished(change, (start for start in starts if start not in kept), workers):
+        for start, piece in map_unordered(change, (start for start in starts if start not in finished), workers):
             array[start : start + len(piece)] = piece
             array.flush()
             notes.write(f"{start}\n")
@@ -146,8 +148,8 @@ def _write_rows(
     journal.unlink()
 
 
-def _noted(journal: Path) -> set[int]:
-    """The starts in a journal; a last line cut short by a crash does not count."""
+def _journal_starts(journal: Path) -> set[int]:
+    """Return the first rows of the finished pieces; a last line truncated by a crash is ignored."""
     if not journal.exists():
         return set()
     lines = journal.read_text().split("\n")[:-1]
@@ -155,7 +157,7 @@ def _noted(journal: Path) -> set[int]:
 
 
 def _reserve(part: Path) -> None:
-    """Claim the whole size of a sparse file on the disk, or fail now."""
+    """Allocate the full size of a sparse file on disk, or fail now."""
     size = part.stat().st_size
     try:
         with part.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""Elastic distortion, pixelation and JPEG. Batches are uint8 (N, 3, H, W)."""
+"""Elastic transform, pixelation and JPEG compression. Batches are uint8 (N, 3, H, W)."""
 
 import io
 import math
@@ -10,14 +10,14 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from ttc.corruptions.filters import noise_left, truncated
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.filters import filtered_noise_std, to_uint8
+from ttc.corruptions.random_streams import RandomStreams
 
 
 def elastic_transform(
-    x: Tensor, streams: Streams, scale: float, displacement: float, sigma: float, jitter: float
+    x: Tensor, streams: RandomStreams, scale: float, displacement: float, sigma: float, jitter: float
 ) -> Tensor:
-    """A random affine map, then a smooth random displacement of every pixel."""
+    """Apply a random affine map, then a smooth random displacement of every pixel."""
     unit = x.float().div_(255)
     height, width = x.shape[2:]
     place = _pixel_places(height, width, x.device)  # (H, W, 2) as (column, row)
@@ -27,14 +27,14 @@ def elastic_transform(
     if displacement > 0:
         rows, columns = (_smoothing_matrix(side, sigma * scale).to(x.device) for side in (height, width))
         field = streams.uniform(2, height, width).mul_(2).sub_(1)
-        displacement *= scale * noise_left(sigma, 3.0) / noise_left(sigma * scale, 3.0)
+        displacement *= scale * filtered_noise_std(sigma, 3.0) / filtered_noise_std(sigma * scale, 3.0)
         field = (rows @ field @ columns.T).mul_(displacement)
         unit = _sampled(unit, place + field.permute(0, 2, 3, 1), centred_mirror=False)
-    return truncated(unit)
+    return to_uint8(unit)
 
 
 def _pixel_places(height: int, width: int, device: torch.device) -> Tensor:
-    """The (column, row) of each pixel: float64 (H, W, 2)."""
+    """Return the (column, row) of each pixel: float64 (H, W, 2)."""
     row, column = torch.meshgrid(
         torch.arange(height, dtype=torch.float64, device=device),
         torch.arange(width, dtype=torch.float64, device=device),
@@ -43,8 +43,8 @@ def _pixel_places(height: int, width: int, device: torch.device) -> Tensor:
     return torch.stack([column, row], dim=-1)
 
 
-def _inverse_affine(streams: Streams, height: int, width: int, jitter: float) -> Tensor:
-    """The map from moved to old places when three points of a centred square move by ±jitter: (N, 2, 3)."""
+def _inverse_affine(streams: RandomStreams, height: int, width: int, jitter: float) -> Tensor:
+    """Return the inverse affine map when three corners of a centred square move by up to ±jitter: (N, 2, 3)."""
     centre_column, centre_row, arm = width // 2, height // 2, min(height, width) // 3
     corners = ((arm, arm), (arm, -arm), (-arm, -arm))
     old = torch.tensor([(centre_column + a, centre_row + b) for a, b in corners], dtype=torch.float64)
@@ -56,7 +56,7 @@ def _inverse_affine(streams: Streams, height: int, width: int, jitter: float) ->
 
 
 def _smoothing_matrix(side: int, sigma: float) -> Tensor:
-    """The Gaussian of width σ cut at 3σ as a matrix on one axis, borders mirrored with the edge pixel repeated."""
+    """Return the Gaussian filter of one axis, truncated at 3σ, as a matrix; borders mirrored at pixel edges."""
     radius = int(3 * sigma + 0.5)
     taps = torch.arange(-radius, radius + 1)
     weights = torch.exp(-0.5 * (taps.double() / sigma) ** 2)
@@ -67,34 +67,34 @@ def _smoothing_matrix(side: int, sigma: float) -> Tensor:
 
 
 def _sampled(unit: Tensor, place: Tensor, centred_mirror: bool) -> Tensor:
-    """Bilinear values at ``place`` (N, H, W, 2), borders mirrored at pixel centres or at pixel edges."""
+    """Sample bilinearly at ``place`` (N, H, W, 2), borders mirrored at pixel centres or at pixel edges."""
     side = torch.tensor([unit.shape[3], unit.shape[2]], dtype=torch.float64, device=unit.device)
     grid = place * 2 / (side - 1) - 1 if centred_mirror else (place * 2 + 1) / side - 1
     return F.grid_sample(unit, grid.float(), padding_mode="reflection", align_corners=centred_mirror)
 
 
-def pixelate(x: Tensor, streams: Streams, scale: float, share: float) -> Tensor:
-    """The picture shrunk to ``share`` of its side and enlarged again, both with a box filter."""
+def pixelate(x: Tensor, streams: RandomStreams, scale: float, fraction: float) -> Tensor:
+    """Shrink the image to a ``fraction`` of its side and enlarge it again, both with a box filter."""
     height, width = x.shape[2:]
-    small = (math.floor(width * share), math.floor(height * share))
-    return _by_pillow(
+    small = (math.floor(width * fraction), math.floor(height * fraction))
+    return _apply_pillow(
         x, lambda image: image.resize(small, Image.Resampling.BOX).resize((width, height), Image.Resampling.BOX)
     )
 
 
-def jpeg_compression(x: Tensor, streams: Streams, scale: float, quality: float) -> Tensor:
-    """The picture through JPEG, 4:2:0; the last level depends on the build of libjpeg."""
+def jpeg_compression(x: Tensor, streams: RandomStreams, scale: float, quality: float) -> Tensor:
+    """Compress as JPEG with 4:2:0 subsampling; the last grey level depends on the build of libjpeg."""
 
     def through_jpeg(image: Image.Image) -> Image.Image:
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=int(quality))
         return Image.open(buffer)
 
-    return _by_pillow(x, through_jpeg)
+    return _apply_pillow(x, through_jpeg)
 
 
-def _by_pillow(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Each image changed by Pillow, in main memory; Pillow lets other threads run meanwhile."""
-    pictures = x.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-    changed = np.stack([np.asarray(change(Image.fromarray(picture))) for picture in pictures])
+def _apply_pillow(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """Apply a Pillow operation to each image, on the CPU; Pillow releases the interpreter lock meanwhile."""
+    images = x.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    changed = np.stack([np.asarray(change(Image.fromarray(image))) for image in images])
     return torch.from_numpy(changed).permute(0, 3, 1, 2).to(x.device)

@@ -1,4 +1,4 @@
-"""The linear filters that corruptions share, on batches (N, C, H, W)."""
+"""Linear filters shared by the corruptions, on batches (N, C, H, W)."""
 
 import math
 from functools import lru_cache
@@ -9,17 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def truncated(unit: Tensor) -> Tensor:
-    """Values clipped to [0, 1], times 255, cut to uint8: 254.999 becomes 254, as in the published data.
+def to_uint8(unit: Tensor) -> Tensor:
+    """Clip to [0, 1], multiply by 255 and truncate to uint8: 254.999 becomes 254, as in the published data.
 
-    >>> truncated(torch.tensor([-1.0, 0.5, 254.999 / 255, 2.0], dtype=torch.float64)).tolist()
+    >>> to_uint8(torch.tensor([-1.0, 0.5, 254.999 / 255, 2.0], dtype=torch.float64)).tolist()
     [0, 127, 254, 255]
     """
     return unit.clamp(0, 1).mul_(255).to(torch.uint8)
 
 
 def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
-    """The sampled, normalised Gaussian from its centre outwards; ``[1.0]`` where σ is too small to reach a neighbour.
+    """Return the sampled, normalised Gaussian from its centre outwards; ``[1.0]`` if σ is too small for a neighbour.
 
     >>> gaussian_weights(0.05), len(gaussian_weights(0.25)), len(gaussian_weights(0.4))
     ([1.0], 2, 3)
@@ -30,22 +30,22 @@ def gaussian_weights(sigma: float, truncate: float = 4.0) -> list[float]:
     return weights
 
 
-def noise_left(sigma: float, truncate: float = 4.0) -> float:
-    """The deviation that white noise of deviation 1 keeps under the Gaussian over both axes: Σ wᵢ², about 1/(2√π·σ).
+def filtered_noise_std(sigma: float, truncate: float = 4.0) -> float:
+    """Return the standard deviation of unit white noise after the Gaussian on both axes: Σ wᵢ², about 1/(2√π·σ).
 
-    A wider filter leaves less: where a smoothed noise field scales with the image, its amplitude is made up by this.
+    It decreases with σ: where the width of smoothed noise scales with the image, dividing by this keeps its amplitude.
 
-    >>> noise_left(0.05), round(noise_left(5.0), 3)
+    >>> filtered_noise_std(0.05), round(filtered_noise_std(5.0), 3)
     (1.0, 0.056)
     """
     centre, *half = gaussian_weights(sigma, truncate)
     return centre**2 + 2 * math.fsum(weight**2 for weight in half)
 
 
-def gaussian_filtered(x: Tensor, sigma: float) -> Tensor:
-    """The separable Gaussian over the last two axes, edges replicated: float64 in and out.
+def gaussian_filter(x: Tensor, sigma: float) -> Tensor:
+    """Apply the separable Gaussian over the last two axes, edges replicated: float64 in and out.
 
-    The far taps are added first, pair by pair: the order of SciPy, so that truncation meets the same last bits.
+    Outer taps are added first, in pairs, which is the order of SciPy: truncation then sees the same rounding.
     """
     weights = gaussian_weights(sigma)
     radius = len(weights) - 1
@@ -62,15 +62,15 @@ def gaussian_filtered(x: Tensor, sigma: float) -> Tensor:
     return x
 
 
-def box_filtered(x: Tensor) -> Tensor:
-    """The 3 × 3 mean, borders mirrored without repeating the edge pixel."""
+def box_filter(x: Tensor) -> Tensor:
+    """Apply the 3 × 3 mean, borders mirrored without repeating the edge pixel."""
     return F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), 3, stride=1)
 
 
-def correlated(x: Tensor, kernel: Tensor) -> Tensor:
-    """Each channel correlated with an odd kernel, borders mirrored without repeating the edge pixel.
+def correlate(x: Tensor, kernel: Tensor) -> Tensor:
+    """Correlate each channel with an odd kernel, borders mirrored without repeating the edge pixel.
 
-    Computed in float64 through Fourier space: the cost does not grow with the kernel.
+    Computed in float64 by FFT: the cost does not grow with the kernel.
     """
     rows, columns = kernel.shape[0] // 2, kernel.shape[1] // 2
     padded = F.pad(x.double(), (columns, columns, rows, rows), mode="reflect")
@@ -82,7 +82,7 @@ def correlated(x: Tensor, kernel: Tensor) -> Tensor:
 
 
 def _smooth_length(length: int) -> int:
-    """The next even length whose transform is fast: no prime factor above 5."""
+    """Return the next even length with a fast FFT: no prime factor above 5."""
     length += length % 2
     while True:
         rest = length
@@ -94,15 +94,15 @@ def _smooth_length(length: int) -> int:
         length += 2
 
 
-def streaked(x: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
-    """One-sided motion blur of uint8 images along each one's own angle (degrees), rounded to uint8.
+def motion_filter(x: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
+    """Apply one-sided motion blur to uint8 images, each along its own angle in degrees, rounded to uint8.
 
     out(x, y) = Σᵢ kᵢ·in(x + ⌈i·cos − ½⌉, y + ⌈i·sin − ½⌉) with kᵢ ∝ exp(−i²/2σ²), i = 0 … 2⌈radius⌉, edges replicated.
     """
     taps = 2 * math.ceil(radius) + 1
     weights = [math.exp(-0.5 * (i / sigma) ** 2) for i in range(taps)]
     weights = [weight / math.fsum(weights) for weight in weights]
-    reach = max(i for i in range(taps) if weights[i] > 1e-9)  # further taps are below half a millionth of a grey level
+    reach = max(i for i in range(taps) if weights[i] > 1e-9)  # further taps contribute less than 1e-6 grey levels
     padded = F.pad(x.float(), (reach,) * 4, mode="replicate")
     result = torch.zeros(x.shape, device=x.device)
     window, steps = x.shape[1:], padded.stride()[1:]
@@ -111,14 +111,14 @@ def streaked(x: Tensor, radius: float, sigma: float, angles: Tensor) -> Tensor:
         origin = image.storage_offset() + reach * steps[1] + reach
         for i in range(reach + 1):
             start = origin + math.ceil(i * sine - 0.5) * steps[1] + math.ceil(i * cosine - 0.5)
-            out.add_(image.as_strided(window, steps, start), alpha=weights[i])  # cheaper than slices
+            out.add_(image.as_strided(window, steps, start), alpha=weights[i])  # faster than slicing
     return result.add_(0.5).clamp_(0, 255).to(torch.uint8)
 
 
 def clipped_zoom(x: Tensor, factor: float, spare: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
-    """The centre of (H, W, M) enlarged by ``factor`` ≥ 1 and cut to the old size, linear between pixel centres.
+    """Enlarge (H, W, M) by ``factor`` ≥ 1 and crop the centre to the old size, linear between pixel centres.
 
-    ``spare`` are tensors like ``x`` to work in, one of which is returned: fresh memory costs more than the arithmetic.
+    ``spare`` are buffers like ``x``, one of which is returned: allocating memory costs more than the arithmetic.
     """
     below, across, result = spare or (torch.empty_like(x), torch.empty_like(x), torch.empty_like(x))
     for axis, source, above in ((0, x, across), (1, across, result)):
@@ -133,7 +133,7 @@ def clipped_zoom(x: Tensor, factor: float, spare: tuple[Tensor, Tensor, Tensor] 
 
 @lru_cache(maxsize=256)
 def _zoom_positions(side: int, factor: float) -> tuple[list[int], list[float]]:
-    """Where each output pixel of a clipped zoom reads on one axis: the pixel below, and the fraction beyond it."""
+    """Return where each output pixel of a clipped zoom samples on one axis: the pixel below and the fraction beyond."""
     crop = math.ceil(side / factor)
     enlarged = round(crop * factor)
     start, cut = (side - crop) // 2, (enlarged - side) // 2

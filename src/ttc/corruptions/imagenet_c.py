@@ -1,4 +1,4 @@
-"""A folder of images to ImageNet-C: ``<corruption>/<severity>/<path>``, cropped to one size, JPEG of quality 85."""
+"""Generate ImageNet-C from a folder of images: ``<corruption>/<severity>/<path>``, cropped, as JPEG of quality 85."""
 
 import hashlib
 import io
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ttc.corruptions.apply import SMALLEST_SIDE, corrupt
-from ttc.corruptions.manifest import Manifest, Settings, check_apart, frost_record, opened_manifest
-from ttc.corruptions.pool import Progress, explained_disk_errors, finished
+from ttc.corruptions.manifest import CorruptionSettings, Manifest, check_separate, frost_record, open_manifest
+from ttc.corruptions.pool import ImageProgress, explain_disk_errors, map_unordered
 from ttc.corruptions.severity_tables import TableName
 from ttc.errors import TTCError
 from ttc.files import atomic, checksum
@@ -25,52 +25,52 @@ _CHUNK = 8
 
 
 @dataclass(frozen=True)
-class Picture:
-    """An image of the source: its path there and in every severity's folder."""
+class SourceImage:
+    """An image of the source: its path in the source and in the folder of each severity."""
 
     source: PurePosixPath
     target: PurePosixPath
 
     @property
     def index(self) -> int:
-        """A number from the path alone, so that images added later change nothing for the others."""
+        """A number derived from the path alone, so that adding images does not change the others."""
         return int.from_bytes(hashlib.sha256(str(self.source).encode()).digest()[:8], "little")
 
 
-class Outcome(NamedTuple):
-    """What was met while reading some pictures: those that could not be read, and kinds that were converted."""
+class FileOutcome(NamedTuple):
+    """The images that could not be read, with the reason, and the number converted to RGB per kind."""
 
     unreadable: dict[str, str]
     converted: Counter[str]
 
 
-def listed_pictures(source: Path) -> list[Picture]:
-    """The images below a folder, sorted; names that are not JPEG become ``<stem>.JPEG``."""
+def list_images(source: Path) -> list[SourceImage]:
+    """List the images in a folder, sorted; names that are not JPEG become ``<stem>.JPEG``."""
     if not source.is_dir():
-        raise TTCError(f"{source} is not a folder; name the folder that holds the images")
+        raise TTCError(f"{source} is not a folder; give a folder of images")
     paths = sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     names = [PurePosixPath(path.relative_to(source).as_posix()) for path in paths if not path.name.startswith(".")]
     if not names:
-        raise TTCError(f"{source} holds no images ({', '.join(sorted(SUFFIXES))}); name a folder that does")
+        raise TTCError(f"{source} contains no images ({', '.join(sorted(SUFFIXES))}); give a folder that does")
     targets: dict[PurePosixPath, PurePosixPath] = {}
     for name in names:
         target = name if name.suffix.lower() in {".jpg", ".jpeg"} else name.with_suffix(".JPEG")
         if target in targets:
             raise TTCError(f"{targets[target]} and {name} in {source} would both become {target}; rename one of them")
         targets[target] = name
-    return [Picture(name, target) for target, name in targets.items()]
+    return [SourceImage(name, target) for target, name in targets.items()]
 
 
-def read_picture(path: Path, size: int) -> tuple[NDArray[np.uint8], str]:
-    """The image as uint8 (H, W, 3), and the kind it was converted from: "grey", "RGBA", "16-bit" … or nothing.
+def read_image(path: Path, size: int) -> tuple[NDArray[np.uint8], str]:
+    """Read an image as uint8 (H, W, 3), and the kind it was converted from: "grey", "RGBA", "16-bit" … or "".
 
-    Its shorter side is resized to 8/7 of ``size`` and the centre is cut out; size 0 keeps it whole.
+    Its shorter side is resized to 8/7 of ``size`` and the centre is cropped; size 0 keeps the whole image.
     """
     with Image.open(path) as file:
         file.load()
         image: Image.Image = file
         kind = ""
-        if image.mode.startswith("I"):  # of 16 bits; Pillow would clip where it should scale
+        if image.mode.startswith("I"):  # 16-bit: Pillow would clip instead of scaling
             values = np.asarray(image)
             if values.min() < 0 or values.max() > 65535:
                 raise ValueError(f"{image.mode} images with values beyond 16 bits are not supported")
@@ -79,16 +79,16 @@ def read_picture(path: Path, size: int) -> tuple[NDArray[np.uint8], str]:
             raise ValueError("floating-point images are not supported")
         elif image.mode != "RGB":
             kind = {"L": "grey", "LA": "grey", "1": "grey"}.get(image.mode, image.mode)
-        picture = image.convert("RGB")
+        rgb = image.convert("RGB")
     if size:
-        factor = round(size * 256 / 224) / min(picture.size)
-        shape = [max(round(side * factor), size) for side in picture.size]
-        picture = picture.resize((shape[0], shape[1]), Image.Resampling.BILINEAR)
+        factor = round(size * 256 / 224) / min(rgb.size)
+        shape = [max(round(side * factor), size) for side in rgb.size]
+        rgb = rgb.resize((shape[0], shape[1]), Image.Resampling.BILINEAR)
         left, top = (shape[0] - size) // 2, (shape[1] - size) // 2
-        picture = picture.crop((left, top, left + size, top + size))
-    elif min(picture.size) < SMALLEST_SIDE:
-        raise ValueError(f"{picture.width}x{picture.height} pixels are fewer than {SMALLEST_SIDE} on a side")
-    return np.array(picture), kind
+        rgb = rgb.crop((left, top, left + size, top + size))
+    elif min(rgb.size) < SMALLEST_SIDE:
+        raise ValueError(f"{rgb.width}x{rgb.height} pixels are below the minimum of {SMALLEST_SIDE}x{SMALLEST_SIDE}")
+    return np.array(rgb), kind
 
 
 def generate_imagenet_c(
@@ -102,51 +102,51 @@ def generate_imagenet_c(
     frost_dir: Path | None = None,
     size: int = 224,
     workers: int = 1,
-    progress: Progress = lambda made, found, total: None,
+    progress: ImageProgress = lambda made, found, total: None,
     converted: Callable[[Counter[str]], None] = lambda kinds: None,
 ) -> Manifest:
-    """Write every image under every corruption and severity; files that are there are kept.
+    """Write every image with every corruption and severity, skipping files that exist.
 
-    An image that cannot be read is left out and named in the manifest. The checksum of a severity's folder is the
-    SHA-256 of the lines that ``sha256sum`` prints for its files, sorted by path. ``progress`` is called from any
-    thread; ``converted`` at the end with how many grey, RGBA … images were read as RGB.
+    Unreadable images are skipped and listed in the manifest. The checksum of a severity's folder is the SHA-256 of the
+    lines that ``sha256sum`` prints for its files, sorted by path. ``progress`` may be called from any thread;
+    ``converted`` is called at the end with the number of grey, RGBA … images converted to RGB.
     """
-    check_apart(source, destination)
-    pictures = listed_pictures(source)
+    check_separate(source, destination)
+    entries = list_images(source)
     reading = f"resized and cropped to {size}" if size else "whole images"
-    settings = Settings("imagenet-c", seed, table or "nearest", [], frost_record(frost_dir), reading)
-    with explained_disk_errors(destination):
-        manifest = opened_manifest(destination, settings)
+    settings = CorruptionSettings("imagenet-c", seed, table or "nearest", [], frost_record(frost_dir), reading)
+    with explain_disk_errors(destination):
+        manifest = open_manifest(destination, settings)
     combinations = [(name, severity) for name in corruptions for severity in severities]
 
-    def change(some: Sequence[Picture], stop: Event) -> Outcome:
+    def change(some: Sequence[SourceImage], stop: Event) -> FileOutcome:
         missing = {
-            picture: [
+            entry: [
                 (name, severity)
                 for name, severity in combinations
-                if not (destination / name / str(severity) / picture.target).exists()
+                if not (destination / name / str(severity) / entry.target).exists()
             ]
-            for picture in some
+            for entry in some
         }
-        images, unreadable, kinds = _read(source, [picture for picture in some if missing[picture]], size)
+        images, unreadable, kinds = _read(source, [entry for entry in some if missing[entry]], size)
         for name, severity in combinations:
             if stop.is_set():
                 break
-            wanted = [picture for picture in images if (name, severity) in missing[picture]]
+            wanted = [entry for entry in images if (name, severity) in missing[entry]]
             for group in _same_shape(wanted, images):
-                stack = np.stack([images[picture] for picture in group])
-                indices = [picture.index for picture in group]
+                stack = np.stack([images[entry] for entry in group])
+                indices = [entry.index for entry in group]
                 result = corrupt(stack, name, severity, table=table, seed=seed, indices=indices, frost_dir=frost_dir)
-                for picture, pixels in zip(group, result, strict=True):
-                    _write_jpeg(pixels, destination / name / str(severity) / picture.target)
-            progress(len(wanted), len(some) - len(wanted), len(pictures) * len(combinations))
-        return Outcome(unreadable, kinds)
+                for entry, pixels in zip(group, result, strict=True):
+                    _write_jpeg(pixels, destination / name / str(severity) / entry.target)
+            progress(len(wanted), len(some) - len(wanted), len(entries) * len(combinations))
+        return FileOutcome(unreadable, kinds)
 
     manifest.unreadable = {}
     kinds: Counter[str] = Counter()
-    chunks = [pictures[start : start + _CHUNK] for start in range(0, len(pictures), _CHUNK)]
-    with explained_disk_errors(destination):
-        for outcome in finished(change, chunks, workers):
+    chunks = [entries[start : start + _CHUNK] for start in range(0, len(entries), _CHUNK)]
+    with explain_disk_errors(destination):
+        for outcome in map_unordered(change, chunks, workers):
             manifest.unreadable |= outcome.unreadable
             kinds += outcome.converted
         for name, severity in combinations:
@@ -158,24 +158,26 @@ def generate_imagenet_c(
 
 
 def _read(
-    source: Path, pictures: Sequence[Picture], size: int
-) -> tuple[dict[Picture, NDArray[np.uint8]], dict[str, str], Counter[str]]:
-    images: dict[Picture, NDArray[np.uint8]] = {}
+    source: Path, entries: Sequence[SourceImage], size: int
+) -> tuple[dict[SourceImage, NDArray[np.uint8]], dict[str, str], Counter[str]]:
+    images: dict[SourceImage, NDArray[np.uint8]] = {}
     unreadable: dict[str, str] = {}
     kinds: Counter[str] = Counter()
-    for picture in pictures:
+    for entry in entries:
         try:
-            images[picture], kind = read_picture(source / picture.source, size)
+            images[entry], kind = read_image(source / entry.source, size)
             kinds += Counter([kind] if kind else [])
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:  # what Pillow raises
-            unreadable[str(picture.source)] = str(error)
+            unreadable[str(entry.source)] = str(error)
     return images, unreadable, kinds
 
 
-def _same_shape(pictures: Sequence[Picture], images: dict[Picture, NDArray[np.uint8]]) -> Iterator[list[Picture]]:
-    """The pictures in groups of one shape, which can be stacked."""
-    for shape in {images[picture].shape for picture in pictures}:
-        yield [picture for picture in pictures if images[picture].shape == shape]
+def _same_shape(
+    entries: Sequence[SourceImage], images: dict[SourceImage, NDArray[np.uint8]]
+) -> Iterator[list[SourceImage]]:
+    """Group images of the same shape, which can be stacked."""
+    for shape in {images[entry].shape for entry in entries}:
+        yield [entry for entry in entries if images[entry].shape == shape]
 
 
 def _write_jpeg(pixels: NDArray[np.uint8], path: Path) -> None:
@@ -186,7 +188,7 @@ def _write_jpeg(pixels: NDArray[np.uint8], path: Path) -> None:
 
 
 def _folder_checksum(folder: Path) -> str:
-    """The checksum of a folder's listing; what a killed run left half written is removed."""
+    """Return the checksum of a folder's listing and delete the partial files of a killed run."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if path.name.startswith(".") and ".part" in path.name:

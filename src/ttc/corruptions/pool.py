@@ -1,4 +1,4 @@
-"""Work on all cores, a bounded amount of it at a time."""
+"""A thread pool with bounded memory, and explanations of disk errors."""
 
 import errno
 import os
@@ -16,20 +16,20 @@ from ttc.errors import TTCError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Progress: TypeAlias = Callable[[int, int, int], None]  # is told (images just made, found from before, all images)
+ImageProgress: TypeAlias = Callable[[int, int, int], None]  # (images just written, images found from before, total)
 
 
-def finished(function: Callable[[Item, Event], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
-    """The results of ``function`` in the order they are ready, from ``workers`` threads.
+def map_unordered(function: Callable[[Item, Event], Result], items: Iterable[Item], workers: int) -> Iterator[Result]:
+    """Apply ``function`` to ``items`` in ``workers`` threads and yield the results as they complete.
 
-    NumPy, torch and Pillow release the interpreter while they work. Only a few items are held at a time, so memory does
-    not grow with their number. When the consumer stops early or an item fails, the event is set, which a long function
-    watches, what is running ends, and the rest is not begun.
+    NumPy, torch and Pillow release the interpreter lock while they work. Only a few items are in flight at a time, so
+    memory does not grow with their number. If the consumer stops early or an item fails, pending items are cancelled
+    and the event is set, which a long-running function should check.
     """
     rest = iter(items)
     stop = Event()
     waiting: set[Future[Result]] = set()
-    with _one_thread_an_operation(), ThreadPoolExecutor(workers) as pool:
+    with _single_threaded_torch(), ThreadPoolExecutor(workers) as pool:
         try:
             while True:
                 waiting |= {pool.submit(function, item, stop) for item in islice(rest, 2 * workers - len(waiting))}
@@ -44,8 +44,8 @@ def finished(function: Callable[[Item, Event], Result], items: Iterable[Item], w
 
 
 @contextmanager
-def _one_thread_an_operation() -> Iterator[None]:
-    """Parallel over items, so that each torch operation stays on one core."""
+def _single_threaded_torch() -> Iterator[None]:
+    """Run each torch operation on one core, as items already run in parallel."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -58,21 +58,20 @@ _NOT_WRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EE
 
 
 @contextmanager
-def explained_disk_errors(destination: Path) -> Iterator[None]:
-    """Turns a full disk or a forbidden folder into a sentence that says what to do."""
+def explain_disk_errors(destination: Path) -> Iterator[None]:
+    """Turn a full disk or an unwritable folder into an error that says what to do."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise TTCError(
-                f"no space left for {destination}: free some or choose another disk, then run the same command again; "
-                "finished work is kept"
+                f"no space left for {destination}: free some space, then run the same command again to resume"
             ) from error
         if error.errno in _NOT_WRITABLE:
-            raise TTCError(f"{destination} cannot be written ({error.strerror}); choose another folder") from error
+            raise TTCError(f"cannot write to {destination} ({error.strerror}); choose another folder") from error
         raise
 
 
-def all_cores() -> int:
-    """The number of cores this process may use."""
+def available_cores() -> int:
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""A contact sheet: one picture under every corruption and severity."""
+"""A contact sheet: one image with every corruption and severity."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def contact_sheet(
     frost_dir: Path | None = None,
     done: Callable[[int], None] = lambda cells: None,
 ) -> Image.Image:
-    """One row a corruption, one column a severity, the clean picture on top: ``image`` is uint8 (H, W, 3)."""
+    """Draw one row per corruption and one column per severity below the clean ``image``, uint8 (H, W, 3)."""
     step = _CELL + _GAP
     sheet = Image.new("RGB", (_LABEL + 5 * step + 18, _HEAD + len(corruptions) * step + 12), _PAPER)
     pen = ImageDraw.Draw(sheet)
@@ -34,7 +34,7 @@ def contact_sheet(
     pen.text(
         (left, 64), f"{image.shape[1]}x{image.shape[0]} pixels, {table or 'nearest'} table, seed {seed}", _FAINT, small
     )
-    pen.text((left, 86), "left: the picture as it is", _FAINT, small)
+    pen.text((left, 86), "left: the clean image", _FAINT, small)
     for severity in SEVERITIES:
         middle = _LABEL + (severity - 1) * step + _CELL // 2
         pen.text((middle, _HEAD - 24), f"severity {severity}", _INK, small, anchor="mm")
@@ -51,11 +51,11 @@ def contact_sheet(
 
 
 def _thumbnail(image: NDArray[np.uint8]) -> Image.Image:
-    """The picture fitted into a cell: small ones by whole pixels, large ones smoothly."""
-    picture = Image.fromarray(image)
-    factor = _CELL / max(picture.size)
-    size = (max(1, round(picture.width * factor)), max(1, round(picture.height * factor)))
+    """Fit an image into a cell: small ones enlarged pixel by pixel, large ones smoothly shrunk."""
+    whole = Image.fromarray(image)
+    factor = _CELL / max(whole.size)
+    size = (max(1, round(whole.width * factor)), max(1, round(whole.height * factor)))
     cell = Image.new("RGB", (_CELL, _CELL), _PAPER)
     resampling = Image.Resampling.NEAREST if factor > 1 else Image.Resampling.LANCZOS
-    cell.paste(picture.resize(size, resampling), ((_CELL - size[0]) // 2, (_CELL - size[1]) // 2))
+    cell.paste(whole.resize(size, resampling), ((_CELL - size[0]) // 2, (_CELL - size[1]) // 2))
     return cell

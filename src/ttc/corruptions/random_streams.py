@@ -1,4 +1,4 @@
-"""One independent random stream for each image, addressed by its index."""
+"""One independent random stream per image, addressed by its index."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Streams:
-    """Random numbers for a batch that depend only on (seed, purpose, index), never on the neighbours in the batch.
+class RandomStreams:
+    """Random numbers for a batch that depend only on (seed, purpose, index), never on the rest of the batch.
 
     The generator is Philox, whose numbers are a function of a key and a counter: the key is (seed, purpose), the
-    counter starts at (0, 0, number of the draw, index). The numbers are always made by NumPy in main memory and then
-    moved to ``device``, so a processor and a graphics card see the same ones.
+    counter starts at (0, 0, number of the draw, index). The numbers are always drawn by NumPy on the CPU and then moved
+    to ``device``, so every device uses the same ones.
 
-    >>> streams = Streams(0, "fog/5", [3, 4], torch.device("cpu"))
-    >>> alone = Streams(0, "fog/5", [4], torch.device("cpu"))
+    >>> streams = RandomStreams(0, "fog/5", [3, 4], torch.device("cpu"))
+    >>> alone = RandomStreams(0, "fog/5", [4], torch.device("cpu"))
     >>> bool((streams.uniform(2)[1] == alone.uniform(2)[0]).all())
     True
     """
@@ -33,21 +33,21 @@ class Streams:
         self._device = device
 
     def uniform(self, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Uniform numbers in [0, 1): (N, *shape)."""
+        """Draw uniform numbers in [0, 1): (N, *shape)."""
         numbers = np.empty((len(self._indices), *shape), dtype=np.float32 if dtype == torch.float32 else np.float64)
         for row in self._rows(numbers):
             self._generator.random(out=row, dtype=numbers.dtype.type)
         return torch.from_numpy(numbers).to(self._device)
 
     def normal(self, *shape: int) -> Tensor:
-        """Standard normal numbers in single precision: (N, *shape)."""
+        """Draw standard normal numbers in single precision: (N, *shape)."""
         numbers = np.empty((len(self._indices), *shape), dtype=np.float32)
         for row in self._rows(numbers):
             self._generator.standard_normal(out=row, dtype=np.float32)
         return torch.from_numpy(numbers).to(self._device)
 
     def _rows(self, numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
-        """The rows of ``numbers``, the generator standing at the start of each image's own stream."""
+        """Yield the rows of ``numbers`` with the generator set to the start of each image's stream."""
         for index, row in zip(self._indices, numbers, strict=True):
             self._state["state"]["counter"][:] = (0, 0, self._draws, index)
             self._bits.state = self._state

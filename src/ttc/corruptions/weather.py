@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ttc.corruptions.filters import clipped_zoom, streaked, truncated
-from ttc.corruptions.random_streams import Streams
+from ttc.corruptions.filters import clipped_zoom, motion_filter, to_uint8
+from ttc.corruptions.random_streams import RandomStreams
 
 
 def snow(
     x: Tensor,
-    streams: Streams,
+    streams: RandomStreams,
     scale: float,
     mean: float,
     deviation: float,
@@ -21,22 +21,28 @@ def snow(
     sigma: float,
     keep: float,
 ) -> Tensor:
-    """Blown flakes over a whitened picture, and the same flakes turned by 180°."""
+    """Add motion-blurred flakes, and the same flakes rotated by 180°, to a whitened image."""
     layer = streams.normal(*x.shape[2:]).mul_(deviation).add_(mean)
     layer = clipped_zoom(layer.permute(1, 2, 0).contiguous(), max(1.0, zoom * scale)).permute(2, 0, 1)
-    flakes = truncated(layer.masked_fill(layer < threshold, 0.0))
+    flakes = to_uint8(layer.masked_fill(layer < threshold, 0.0))
     angles = streams.uniform(1)[:, 0].mul_(90).sub_(135)
-    blown = streaked(flakes[:, None], radius * scale, sigma * scale, angles).float().div_(255)
+    blown = motion_filter(flakes[:, None], radius * scale, sigma * scale, angles).float().div_(255)
     unit = x.float().div_(255)
     grey = unit[:, 0:1] * 0.299 + unit[:, 1:2] * 0.587 + unit[:, 2:3] * 0.114
     white = torch.maximum(unit, grey.mul_(1.5).add_(0.5)).mul_(1 - keep)
-    return truncated(unit.mul_(keep).add_(white).add_(blown).add_(blown.flip(2, 3)))
+    return to_uint8(unit.mul_(keep).add_(white).add_(blown).add_(blown.flip(2, 3)))
 
 
 def frost(
-    x: Tensor, streams: Streams, scale: float, share: float, cover: float, size: float, textures: Sequence[Tensor]
+    x: Tensor,
+    streams: RandomStreams,
+    scale: float,
+    image_weight: float,
+    frost_weight: float,
+    size: float,
+    textures: Sequence[Tensor],
 ) -> Tensor:
-    """A weighted sum with a random crop of a frost texture, one of ``textures`` (3, h, w) with equal chance."""
+    """Add a random crop of one of ``textures`` (3, h, w), chosen with equal probability, in a weighted sum."""
     height, width = x.shape[2:]
     fitted = [texture.to(x.device) for texture in textures]
     crops = torch.empty_like(x)
@@ -44,21 +50,21 @@ def frost(
         texture = fitted[int(choice * len(fitted))]
         row, column = int(down * (texture.shape[1] - height)), int(right * (texture.shape[2] - width))
         crop.copy_(texture[:, row : row + height, column : column + width])
-    return (x.double() * share + crops.double() * cover).clamp_(0, 255).to(torch.uint8)
+    return (x.double() * image_weight + crops.double() * frost_weight).clamp_(0, 255).to(torch.uint8)
 
 
-def fog(x: Tensor, streams: Streams, scale: float, strength: float, decay: float) -> Tensor:
-    """A plasma fractal added to the picture, then its old maximum restore_state: black stays black."""
+def fog(x: Tensor, streams: RandomStreams, scale: float, strength: float, decay: float) -> Tensor:
+    """Add a plasma fractal and rescale to the old maximum, so that black images stay black."""
     height, width = x.shape[2:]
     size = 1 << (max(height, width) - 1).bit_length()
     haze = plasma(streams.uniform(size, size), decay)[:, None, :height, :width]
     unit = x.double().div_(255)
     brightest = unit.amax((1, 2, 3), keepdim=True)
-    return truncated((unit + haze.mul_(strength)).mul_(brightest / (brightest + strength)))
+    return to_uint8((unit + haze.mul_(strength)).mul_(brightest / (brightest + strength)))
 
 
 def plasma(draw: Tensor, decay: float) -> Tensor:
-    """Toroidal diamond-square from one uniform number a pixel, scaled to [0, 1]: (N, size, size), size a power of two.
+    """Run toroidal diamond-square on one uniform number per pixel: (N, size, size) in [0, 1], size a power of two.
 
     A level of step h adds w²·U(−1, 1) to the mean of four neighbours; w starts at 100 and shrinks by ``decay``.
     """

@@ -1,7 +1,7 @@
-"""Datasets: CIFAR, CIFAR-C, ImageNet-C, image folders, corrupted on the fly; where they live, how they come."""
+"""Datasets: CIFAR, CIFAR-C, ImageNet-C, image folders, on-the-fly corruption; where they are stored and downloaded."""
 
 from ttc.data.cifar import cifar, cifar_c
-from ttc.data.corrupted import corrupted
+from ttc.data.corrupted_images import corrupt_images
 from ttc.data.embedded_images import embedded
 from ttc.data.folders import image_folder, imagenet, imagenet_c
 from ttc.data.images import ArrayImages, Images, as_tensor, first
@@ -13,7 +13,7 @@ __all__ = [
     "as_tensor",
     "cifar",
     "cifar_c",
-    "corrupted",
+    "corrupt_images",
     "data_root",
     "embedded",
     "first",

@@ -1,4 +1,4 @@
-"""What ``ttc data fetch`` knows: where each dataset and checkpoint comes from, and what must be there afterwards."""
+"""The datasets and checkpoints that ``ttc data fetch`` can download, and the files each one consists of."""
 
 from dataclasses import dataclass
 
@@ -8,32 +8,32 @@ TORONTO = ("https://www.cs.toronto.edu/~kriz", "https://cave.cs.toronto.edu/kriz
 
 
 @dataclass(frozen=True)
-class Part:
-    """A file below the data root; without a published checksum the first download's is recorded beside it."""
+class DataFile:
+    """A file in the data directory; without a published checksum, that of the first download is recorded beside it."""
 
     path: str
-    size: int  # at least so many bytes
+    size: int  # the minimum size in bytes
     checksum: str | None = None  # "md5:…" or "sha256:…"
 
 
 @dataclass(frozen=True)
 class Source:
-    """One thing to fetch: a file, or an archive that is unpacked into ``into`` below the data root."""
+    """A download: a single file, or an archive that is unpacked into the folder ``into`` of the data directory."""
 
     title: str
-    file: str = ""  # the download's place below the data root; empty: nobody may pass it on, the user brings it
+    file: str = ""  # path of the download in the data directory; empty: not redistributable, provided by the user
     urls: tuple[str, ...] = ()
-    size: int | None = None  # of the download, exactly
+    size: int | None = None  # exact size of the download in bytes
     checksum: str | None = None  # of the download
-    into: str | None = None  # unpacked here; None: the file itself is the goal
-    parts: tuple[Part, ...] = ()
-    folders: tuple[str, ...] = ()  # ImageNet-C: each must hold 50,000 pictures
+    into: str | None = None  # the folder to unpack into; None: not an archive
+    parts: tuple[DataFile, ...] = ()
+    folders: tuple[str, ...] = ()  # ImageNet: each must contain 50,000 images
     note: str = ""
 
 
 def _cifar_c(folder: str, dataset: str, record: int, size: int, md5: str, sums: dict[str, str]) -> Source:
     parts = (
-        Part(f"{folder}/{name}.npy", 50_000 if name == "labels" else 153_600_000, f"md5:{digest}")
+        DataFile(f"{folder}/{name}.npy", 50_000 if name == "labels" else 153_600_000, f"md5:{digest}")
         for name, digest in sums.items()
     )
     url = f"{ZENODO}/{record}/files/{folder}.tar?download=1"
@@ -53,7 +53,7 @@ def _torchvision(name: str, size: int, sha256: str) -> Source:
     path, digest = f"checkpoints/{file}", f"sha256:{sha256}"
     url = f"https://download.pytorch.org/models/{file}"
     note = f"for --model imagenet-{name}; ImageNet weights, version 1"
-    return Source(f"torchvision's {name}", path, (url,), size, digest, parts=(Part(path, size, digest),), note=note)
+    return Source(f"torchvision's {name}", path, (url,), size, digest, parts=(DataFile(path, size, digest),), note=note)
 
 
 _STANDARD = "1t98aEuzeTL8P7Kpd5DIrCoCL21BNZUhC"  # a Google Drive id
@@ -118,8 +118,8 @@ SOURCES: dict[str, Source] = {
         170_052_171,
         "md5:c32a1d4ab5d03f1284b67883e8d87530",
         ".",
-        tuple(Part(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}") for name, md5 in CIFAR10_MD5.items()),
-        note="clean images; for training, and to corrupt on the fly",
+        tuple(DataFile(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}") for name, md5 in CIFAR10_MD5.items()),
+        note="clean images, for training and on-the-fly corruption",
     ),
     "cifar100": Source(
         "CIFAR-100",
@@ -129,10 +129,10 @@ SOURCES: dict[str, Source] = {
         "md5:03b5dce01913d631647c71ecec9e9cb8",
         ".",
         (
-            Part("cifar-100-binary/train.bin", 153_700_000, "md5:6172c7755cfe09b2fe270c85cebc1b15"),
-            Part("cifar-100-binary/test.bin", 30_740_000, "md5:4499cfba6c016c1be1438163640a0898"),
+            DataFile("cifar-100-binary/train.bin", 153_700_000, "md5:6172c7755cfe09b2fe270c85cebc1b15"),
+            DataFile("cifar-100-binary/test.bin", 30_740_000, "md5:4499cfba6c016c1be1438163640a0898"),
         ),
-        note="clean images; for training, and to corrupt on the fly",
+        note="clean images, for training and on-the-fly corruption",
     ),
     "cifar10-c": _cifar_c(
         "CIFAR-10-C", "CIFAR-10", 2535967, 2_918_471_680, "56bf5dcef84df0e2308c6dcbcbbd8499", CIFAR10C_MD5
@@ -161,7 +161,7 @@ SOURCES: dict[str, Source] = {
     "imagenet": Source(
         "ImageNet validation set",
         folders=("imagenet/val",),
-        note="needs an account at image-net.org: sort the pictures into imagenet/val/<wnid>/*.JPEG",
+        note="requires an account at image-net.org; sort the images into imagenet/val/<wnid>/*.JPEG",
     ),
     "robustbench-standard": Source(
         "RobustBench's Standard WRN-28-10",
@@ -170,8 +170,8 @@ SOURCES: dict[str, Source] = {
             f"https://drive.usercontent.google.com/download?id={_STANDARD}&export=download&confirm=t",
             f"https://drive.google.com/uc?export=download&confirm=t&id={_STANDARD}",
         ),
-        parts=(Part("checkpoints/robustbench-standard.pt", 140 * MB),),
-        note="for --model wrn-28-10; no checksum is published, so the first download's is recorded and checked later",
+        parts=(DataFile("checkpoints/robustbench-standard.pt", 140 * MB),),
+        note="for --model wrn-28-10; no published checksum, so that of the first download is recorded",
     ),
     "torchvision-resnet50": _torchvision(
         "resnet50", 102_530_333, "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a"

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the authors' binary layout, and their corrupted forms as NumPy arrays."""
+"""CIFAR-10 and CIFAR-100 in their binary format, and CIFAR-10-C and CIFAR-100-C as NumPy arrays."""
 
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from ttc.data.images import ArrayImages, Images, Labels, Pixels
 from ttc.data.location import absent, dataset_folder
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 
 Cifar = Literal["cifar10", "cifar100"]
-PER_SEVERITY = 10_000  # CIFAR-C holds the test images once for each severity, mildest first
+PER_SEVERITY = 10_000  # CIFAR-C stores the test images once per severity, mildest first
 
 
 class _Layout(NamedTuple):
@@ -39,9 +39,20 @@ LAYOUTS: dict[str, _Layout] = {
 
 
 def cifar(root: Path, dataset: Cifar, train: bool = False) -> Images:
-    """The clean images of CIFAR, read into memory: 31 MB of test images, 154 MB of training images.
+    """Read the clean images of CIFAR into memory: 31 MB of test images or 154 MB of training images.
 
-    A record is the label byte (CIFAR-100: coarse, then fine label) and 3 x 1024 pixel bytes, red, green, blue planes.
+    A record is the label byte (CIFAR-100: coarse, then fine label) and 3 x 1024 pixel bytes: red, green, blue planes.
+
+    Args:
+        root: The data directory, or the CIFAR folder itself.
+        dataset: ``"cifar10"`` or ``"cifar100"``.
+        train: Read the training images instead of the test images.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        TTCError: The files are missing or damaged, or the dataset is unknown.
     """
     layout = _layout(dataset)
     folder = dataset_folder(root, layout.folder)
@@ -54,10 +65,23 @@ def cifar(root: Path, dataset: Cifar, train: bool = False) -> Images:
 
 
 def cifar_c(root: Path, dataset: Cifar, corruption: str, severity: int) -> Images:
-    """The published corrupted test images at one severity, memory-mapped."""
+    """Open the published corrupted test images of one corruption and severity, memory-mapped.
+
+    Args:
+        root: The data directory, or the CIFAR-C folder itself.
+        dataset: ``"cifar10"`` or ``"cifar100"``.
+        corruption: The name of a corruption, such as ``"fog"``.
+        severity: 1 … 5.
+
+    Returns:
+        The dataset of 10,000 images.
+
+    Raises:
+        TTCError: The files are missing or damaged, or the corruption or severity does not exist.
+    """
     layout = _layout(dataset)
     if severity not in range(1, 6):
-        raise TTCError(f"severity must be 1 to 5, got {severity}; the clean images are CIFAR's own (severity 0)")
+        raise TTCError(f"severity must be 1 to 5, got {severity}; the clean images are those of CIFAR itself")
     folder = dataset_folder(root, layout.corrupted)
     if not folder.is_dir():
         raise absent(layout.corrupted, folder, f"{dataset}-c")
@@ -75,7 +99,7 @@ def cifar_c(root: Path, dataset: Cifar, corruption: str, severity: int) -> Image
 
 def _layout(dataset: str) -> _Layout:
     if dataset not in LAYOUTS:
-        raise TTCError(f"unknown CIFAR dataset {dataset!r}: choose one of {', '.join(LAYOUTS)}")
+        raise unknown("CIFAR dataset", dataset, LAYOUTS)
     return LAYOUTS[dataset]
 
 
@@ -93,9 +117,11 @@ def _records(path: Path, layout: _Layout, dataset: str) -> Pixels:
 
 
 def _array(path: Path, source: str) -> NDArray[np.uint8]:
+    if path.stem == "labels" and not path.is_file():
+        raise absent(f"{path.parent.name} ({path.name})", path, source)
     if not path.is_file():
         known = sorted(file.stem for file in path.parent.glob("*.npy") if file.stem != "labels")
-        raise TTCError(f"there is no {path}; the corruptions there are: {', '.join(known) or 'none'}")
+        raise unknown(f"corruption in {path.parent}", path.stem, known)
     try:
         array: NDArray[np.uint8] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:

@@ -1,4 +1,4 @@
-"""One file over HTTP: resumed where it stopped, checked, and only then given its name."""
+"""Download one file over HTTP: resumable, verified, and renamed to its final name only when complete."""
 
 import http.client
 import socket
@@ -15,14 +15,15 @@ from ttc.data.location import unwritable
 from ttc.errors import TTCError
 from ttc.files import checksum as file_checksum
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
+ByteProgress = Callable[[int, int | None], None]  # bytes so far, total bytes if known
 PIECE = 1 << 18
 TIMEOUT = 30.0  # seconds without a byte
-GIVE_UP = 5  # attempts in a row that bring nothing new
+WEB_PAGE = "the server returned a web page instead of the file (quota, login or consent page)"
+GIVE_UP = 5  # consecutive attempts without progress
 
 
 class _UnusableError(Exception):
-    """This address will not give the file, however often it is asked."""
+    """This URL cannot provide the file; retrying will not help."""
 
 
 def download(
@@ -30,12 +31,21 @@ def download(
     target: Path,
     checksum: str | None = None,
     size: int | None = None,
-    progress: Progress | None = None,
+    progress: ByteProgress | None = None,
     pause: float = 1.0,
 ) -> None:
-    """Fetch ``target`` from the first of ``urls`` that gives it whole; an earlier partial download is continued.
+    """Download ``target`` from the first of ``urls`` that provides it; an earlier partial download is resumed.
 
-    ``checksum`` is ``"md5:…"`` or ``"sha256:…"``. What has come so far stays in ``target.part`` for the next call.
+    Args:
+        urls: Mirrors of the same file, tried in order.
+        target: The path to write; a partial download stays in ``<target>.part`` for the next call.
+        checksum: ``"md5:…"`` or ``"sha256:…"``, if known.
+        size: The exact size in bytes, if known.
+        progress: Called with the bytes so far and the total bytes, if known.
+        pause: Seconds to wait before the first retry, doubled at each further one.
+
+    Raises:
+        TTCError: No URL provided the file, or the target cannot be written.
     """
     part = target.with_name(target.name + ".part")
     try:
@@ -54,7 +64,7 @@ def download(
         part.unlink(missing_ok=True)
         _validator(part).unlink(missing_ok=True)
     raise TTCError(
-        f"could not download {target.name} ({'; '.join(problems)}); run the command again to go on where it stopped, "
+        f"could not download {target.name} ({'; '.join(problems)}); run the command again to resume, "
         f"or download it in a browser from {urls[0]} and save it as {target}"
     )
 
@@ -66,9 +76,9 @@ def matches(path: Path, checksum: str) -> bool:
 
 
 def _from_one(
-    url: str, part: Path, checksum: str | None, size: int | None, progress: Progress | None, pause: float
+    url: str, part: Path, checksum: str | None, size: int | None, progress: ByteProgress | None, pause: float
 ) -> str | None:
-    """Bring ``part`` to its full length from one address; None when it is whole, else the reason why not."""
+    """Complete ``part`` from one URL; return None on success, else the reason for the failure."""
     best, idle, reason = _size(part), 0, ""
     while idle < GIVE_UP:
         if idle:
@@ -87,14 +97,14 @@ def _from_one(
         part.unlink()
         best = 0
         if not resumed:
-            return f"the file has another checksum than {checksum}"
-        idle += 1  # the beginning was of another file: once more from the start
-        reason = f"the file has another checksum than {checksum}"
+            return f"its checksum is not {checksum}"
+        idle += 1  # the partial download was of another file: start over
+        reason = f"its checksum is not {checksum}"
     return reason
 
 
-def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: Progress | None) -> bool:
-    """Append what is missing to ``part``; true where an earlier beginning was kept. A checksum lets us trust that."""
+def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: ByteProgress | None) -> bool:
+    """Append the missing bytes to ``part``; return whether it was resumed, which is safe given a checksum or ETag."""
     offset = _size(part)
     known = _validator(part).read_text().splitlines() if _validator(part).exists() else []
     same = known[:1] == [url] and len(known) == 2
@@ -107,29 +117,29 @@ def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: P
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == 416:  # nothing lies beyond what we have: whole already, or the wrong file
+            if error.code == 416:  # no bytes beyond ours: complete already, or the wrong file
                 if size is not None and offset == size:
                     return True
                 part.unlink(missing_ok=True)
-                raise OSError("the server refused to continue, starting over") from error
+                raise OSError("the server rejected the request to resume, starting over") from error
             if error.code < 500 and error.code not in (408, 429):
                 raise _UnusableError(f"HTTP {error.code} {error.reason}") from error
             raise
     except urllib.error.URLError as error:
-        if isinstance(error.reason, socket.gaierror):  # waiting does not help: no network, or no such host
+        if isinstance(error.reason, socket.gaierror):  # retrying does not help: no network, or no such host
             raise _UnusableError(f"the host cannot be found ({error.reason.strerror})") from error
         raise
     with response:
         start = offset if response.status == 206 else 0
         if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-            raise _UnusableError("it continued at another place than asked for")
+            raise _UnusableError("the server resumed at another offset than requested")
         if response.headers.get_content_type() == "text/html":
-            raise _UnusableError("it answered with a web page instead of the file (a quota, a login or a consent page)")
+            raise _UnusableError(WEB_PAGE)
         length = response.headers.get("Content-Length")
         total = start + int(length) if length is not None else size
         if size is not None and total is not None and total != size:
             raise _UnusableError(f"the file has {total} bytes instead of {size}")
-        _remember(part, url, response.headers)
+        _record_validator(part, url, response.headers)
         try:
             file = part.open("ab" if start else "wb")
         except OSError as error:
@@ -142,12 +152,12 @@ def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: P
 
 
 def _copy(
-    response: http.client.HTTPResponse, file: BinaryIO, start: int, total: int | None, progress: Progress | None
+    response: http.client.HTTPResponse, file: BinaryIO, start: int, total: int | None, progress: ByteProgress | None
 ) -> int:
     done = start
     while piece := response.read(PIECE):
         if done == 0 and piece.lstrip()[:16].lower().startswith((b"<!doctype html", b"<html")):
-            raise _UnusableError("it answered with a web page instead of the file (a quota, a login or a consent page)")
+            raise _UnusableError(WEB_PAGE)
         try:
             file.write(piece)
         except OSError as error:
@@ -162,8 +172,8 @@ def _validator(part: Path) -> Path:
     return part.with_name(part.name + ".from")
 
 
-def _remember(part: Path, url: str, headers: http.client.HTTPMessage) -> None:
-    """Note which version of which address ``part`` holds, so that it is never continued with another."""
+def _record_validator(part: Path, url: str, headers: http.client.HTTPMessage) -> None:
+    """Record the URL and version of ``part``, so that it is never resumed with the bytes of another file."""
     version = headers.get("ETag") or headers.get("Last-Modified")
     try:
         _validator(part).write_text(f"{url}\n{version}" if version and not version.startswith("W/") else url)

@@ -1,4 +1,4 @@
-"""Pictures as files in class folders: your own data, the ImageNet validation set, ImageNet-C."""
+"""Image files in class folders: your own data, the ImageNet validation set, ImageNet-C."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from ttc.data.images import Indices, Labels, Pixels, checked_indices
+from ttc.data.images import Indices, Labels, Pixels, validate_indices
 from ttc.data.location import absent, dataset_folder
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 READ_WHOLE = 256 << 20  # up to this many bytes the checksum reads every file
@@ -19,11 +19,12 @@ READ_WHOLE = 256 << 20  # up to this many bytes the checksum reads every file
 
 @dataclass(frozen=True, eq=False)
 class FolderImages:
-    """Pictures decoded when asked for; the class index of a folder is its place in the sorted list of folders.
+    """Image files decoded on demand; classes are numbered in the sorted order of their folders.
 
-    ``size`` fits other pictures to a square: the shorter side is resized to ``size * 256/224``, the centre is kept.
-    Pictures that are ``size`` by ``size`` already are never resampled. Without a size all must be equally large.
-    The checksum covers relative paths and sizes of all files, and their bytes where they are 256 MB or less together.
+    With a ``size``, images of another size are fitted to a square: the shorter side is resized to ``size * 256/224``
+    and the centre is cropped. Images that are ``size`` by ``size`` already are never resampled. Without a ``size`` all
+    images must have the same size. The checksum covers the relative paths and sizes of all files, and their bytes if
+    they total at most 256 MB.
     """
 
     name: str
@@ -41,15 +42,15 @@ class FolderImages:
         return len(self.files)
 
     def pixels(self, indices: Indices) -> Pixels:
-        paths = [self.files[i] for i in checked_indices(self.name, indices, len(self))]
-        pictures = [picture(path, self.size) for path in paths]
-        for path, decoded in zip(paths, pictures, strict=True):
-            if decoded.shape != pictures[0].shape:
+        paths = [self.files[i] for i in validate_indices(self.name, indices, len(self))]
+        images = [read_rgb(path, self.size) for path in paths]
+        for path, image in zip(paths, images, strict=True):
+            if image.shape != images[0].shape:
                 raise TTCError(
-                    f"{path} has {decoded.shape[1]} x {decoded.shape[0]} pixels, {paths[0].name} "
-                    f"{pictures[0].shape[1]} x {pictures[0].shape[0]}: give one size, such as size=224, to fit them"
+                    f"{path} has {image.shape[1]} x {image.shape[0]} pixels, {paths[0].name} "
+                    f"{images[0].shape[1]} x {images[0].shape[0]}: set a size, such as size=224, to fit both"
                 )
-        return np.stack(pictures) if pictures else np.empty((0, self.size or 0, self.size or 0, 3), np.uint8)
+        return np.stack(images) if images else np.empty((0, self.size or 0, self.size or 0, 3), np.uint8)
 
     @cached_property
     def checksum(self) -> str:
@@ -64,22 +65,34 @@ class FolderImages:
 
 
 def image_folder(root: Path, size: int | None = None, name: str | None = None) -> FolderImages:
-    """The pictures below ``root``, one folder a class: ``root/<class>/…/<picture>``."""
+    """Open the images in ``root``, which has one folder per class: ``root/<class>/…/<image file>``.
+
+    Args:
+        root: The folder that contains the class folders.
+        size: Resize and centre-crop images of another size to ``size`` x ``size``; None keeps them unchanged.
+        name: The name of the dataset in result tables; by default the name of ``root``.
+
+    Returns:
+        The dataset; class numbers follow the sorted folder names.
+
+    Raises:
+        TTCError: The folder or its class folders do not exist, a class has no images, or the size is below 1.
+    """
     if not root.is_dir():
-        raise TTCError(f"there is no image folder {root}: give a directory with one folder of pictures for each class")
+        raise TTCError(f"there is no image folder {root}: give a directory with one folder of images per class")
     if size is not None and size < 1:
         raise TTCError(f"the image size must be at least 1 pixel, got {size}")
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not folders:
-        raise TTCError(f"{root} has no class folders: put the pictures of each class into a folder of their own")
+        raise TTCError(f"{root} has no class folders: put the images of each class into a folder of their own")
     files: list[Path] = []
     counts: list[int] = []
     for folder in folders:
         found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
         if not found:
             raise TTCError(
-                f"the class folder {folder} has no pictures ({', '.join(sorted(SUFFIXES))}): add some, or remove the "
-                "folder if it is no class (class numbers follow the sorted folder names)"
+                f"the class folder {folder} has no images ({', '.join(sorted(SUFFIXES))}): add some, or remove the "
+                "folder if it is not a class (class numbers follow the sorted folder names)"
             )
         files += found
         counts.append(len(found))
@@ -88,46 +101,69 @@ def image_folder(root: Path, size: int | None = None, name: str | None = None) -
 
 
 def imagenet_c(root: Path, corruption: str, severity: int) -> FolderImages:
-    """ImageNet-C at one corruption and severity, as published: 224 x 224, never resampled."""
+    """Open the published ImageNet-C images of one corruption and severity: 224 x 224, never resampled.
+
+    Args:
+        root: The data directory, or the ImageNet-C folder itself.
+        corruption: The name of a corruption, such as ``"fog"``.
+        severity: 1 … 5.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        TTCError: The images are missing or incomplete, or the corruption or severity does not exist.
+    """
     folder = dataset_folder(root, "ImageNet-C")
     if not folder.is_dir():
         raise absent("ImageNet-C", folder, "imagenet-c")
     if severity not in range(1, 6):
-        raise TTCError(f"severity must be 1 to 5, got {severity}; clean images are the ImageNet validation folder")
+        raise TTCError(f"severity must be 1 to 5, got {severity}; the clean images are the ImageNet validation set")
     if not (folder / corruption / str(severity)).is_dir():
         known = sorted(path.name for path in folder.iterdir() if path.is_dir())
-        raise TTCError(
-            f"there is no {folder / corruption / str(severity)}; the corruptions there are: "
-            f"{', '.join(known) or 'none'} (ttc data fetch imagenet-c gets them all)"
-        )
-    return _thousand(image_folder(folder / corruption / str(severity), 224, f"ImageNet-C {corruption} {severity}"))
+        if corruption not in known:
+            raise unknown(f"corruption in {folder}", corruption, known)
+        raise absent(f"{corruption} at severity {severity}", folder / corruption / str(severity), "imagenet-c")
+    return _require_all_classes(
+        image_folder(folder / corruption / str(severity), 224, f"ImageNet-C {corruption} {severity}")
+    )
 
 
 def imagenet(root: Path) -> FolderImages:
-    """The clean ImageNet validation set, ``imagenet/val/<wnid>/*.JPEG``: resized to 256, centre 224 kept."""
+    """Open the clean ImageNet validation set, ``imagenet/val/<wnid>/*.JPEG``: resized to 256, centre-cropped to 224.
+
+    Args:
+        root: The data directory.
+
+    Returns:
+        The dataset.
+
+    Raises:
+        TTCError: The images are missing or not sorted into 1,000 class folders.
+    """
     folder = root / "imagenet" / "val"
     if not folder.is_dir():
         raise absent("the ImageNet validation set", folder, None)
-    return _thousand(image_folder(folder, 224, "ImageNet val"))
+    return _require_all_classes(image_folder(folder, 224, "ImageNet val"))
 
 
-def _thousand(images: FolderImages) -> FolderImages:
-    """The images, refused unless all 1,000 classes are there: a missing folder would shift every later label."""
+def _require_all_classes(images: FolderImages) -> FolderImages:
+    """Return the images; reject them unless all 1,000 classes exist, as a missing one would shift later labels."""
     if images.num_classes != 1000:
         raise TTCError(
             f"{images.root} has {images.num_classes} class folders, ImageNet has 1000: unpack it again, "
-            "or read a part of the classes with image_folder and a model of your own"
+            "or open a subset of the classes with image_folder and use your own model"
         )
     return images
 
 
-def picture(path: Path, size: int | None) -> Pixels:
-    """The RGB pixels of one file, fitted to a square where ``size`` is given and differs."""
+def read_rgb(path: Path, size: int | None) -> Pixels:
+    """Decode one image file to RGB, fitted to a square of ``size`` pixels unless it has that size."""
     try:
         with Image.open(path) as image:
             rgb = image.convert("RGB")
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-        raise TTCError(f"cannot read the picture {path} ({error}): remove or replace it") from error
+        raise TTCError(f"cannot read the image {path} ({error}): remove or replace it") from error
     if size is not None and rgb.size != (size, size):
         scale = round(size * 256 / 224) / min(rgb.size)
         wide, high = (max(size, round(side * scale)) for side in rgb.size)

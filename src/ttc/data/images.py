@@ -1,4 +1,4 @@
-"""What every dataset here is: labelled uint8 pictures of one size, read a batch at a time."""
+"""The dataset interface: labelled uint8 images of one size, read in batches."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,33 +20,58 @@ Indices = Sequence[int] | NDArray[np.integer[Any]]
 
 
 class Images(Protocol):
-    """Labelled pictures: any batch of them on demand, so that memory stays flat whatever the number."""
+    """A labelled image dataset that loads any batch on demand, so memory does not grow with its size.
+
+    A protocol: any class with these members works wherever ``ttc`` takes a dataset.
+    """
 
     @property
     def name(self) -> str:
-        """What a results table calls the data."""
+        """The name of the dataset in result tables."""
 
     @property
     def labels(self) -> Labels:
-        """The class of each picture, int64 (N,)."""
+        """The class of each image, int64 (N,)."""
 
     @property
     def num_classes(self) -> int:
-        """K: labels are 0 … K-1."""
+        """The number of classes K; labels are 0 … K-1."""
 
     @property
     def checksum(self) -> str:
-        """A hex digest that changes when the data does; computed once, at first use."""
+        """A hex digest that changes when the data changes; computed once, on first use."""
 
     def __len__(self) -> int: ...
 
     def pixels(self, indices: Indices) -> Pixels:
-        """The pictures at ``indices``: uint8 (B, H, W, 3)."""
+        """Load the images at ``indices``.
+
+        Args:
+            indices: B positions in 0 … N-1, in any order.
+
+        Returns:
+            uint8 RGB pixels (B, H, W, 3).
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class ArrayImages:
-    """Pictures held in one uint8 array (N, H, W, 3), in memory or memory-mapped; the checksum covers every byte."""
+    """A dataset backed by one array, in memory or memory-mapped; the checksum covers every byte.
+
+    Args:
+        name: The name of the dataset in result tables.
+        array: uint8 RGB pixels (N, H, W, 3).
+        labels: The class of each image, int64 (N,).
+        num_classes: The number of classes K.
+
+    Raises:
+        TTCError: The array or the labels have another shape or type, or a label is outside 0 … K-1.
+
+    Example:
+        >>> images = ArrayImages("mine", np.zeros((2, 32, 32, 3), np.uint8), np.array([0, 1]), num_classes=2)
+        >>> len(images), images.pixels([1]).shape
+        (2, (1, 32, 32, 3))
+    """
 
     name: str
     array: Pixels = field(repr=False)
@@ -56,20 +81,20 @@ class ArrayImages:
     def __post_init__(self) -> None:
         if self.array.ndim != 4 or self.array.shape[3] != 3 or self.array.dtype != np.uint8:
             raise TTCError(
-                f"{self.name}: expected uint8 pictures of shape (N, H, W, 3), got {self.array.dtype} {self.array.shape}"
+                f"{self.name}: expected uint8 images of shape (N, H, W, 3), got {self.array.dtype} {self.array.shape}"
             )
         if self.labels.shape != self.array.shape[:1]:
             raise TTCError(
-                f"{self.name}: {len(self.array)} pictures but labels of shape {self.labels.shape}; "
+                f"{self.name}: {len(self.array)} images but labels of shape {self.labels.shape}; "
                 "the files belong to different datasets or one is damaged: run ttc data verify"
             )
-        check_labels(self.name, self.labels, self.num_classes)
+        validate_labels(self.name, self.labels, self.num_classes)
 
     def __len__(self) -> int:
         return len(self.array)
 
     def pixels(self, indices: Indices) -> Pixels:
-        return np.asarray(self.array[checked_indices(self.name, indices, len(self))])
+        return np.asarray(self.array[validate_indices(self.name, indices, len(self))])
 
     @cached_property
     def checksum(self) -> str:
@@ -81,7 +106,7 @@ class ArrayImages:
 
 @dataclass(frozen=True, eq=False)
 class FirstImages:
-    """The first ``count`` pictures of another dataset."""
+    """The first ``count`` images of another dataset."""
 
     images: Images
     count: int
@@ -106,29 +131,47 @@ class FirstImages:
         return self.count
 
     def pixels(self, indices: Indices) -> Pixels:
-        return self.images.pixels(checked_indices(self.name, indices, self.count))
+        return self.images.pixels(validate_indices(self.name, indices, self.count))
 
 
 def first(images: Images, count: int) -> Images:
-    """The first ``count`` pictures of ``images``, in the same order and with the same indices."""
+    """Return the first ``count`` images of a dataset, in the same order and with the same indices.
+
+    Args:
+        images: The dataset.
+        count: How many images to take, 1 … N.
+
+    Returns:
+        A view of the dataset; the dataset itself if ``count`` is its length.
+
+    Raises:
+        TTCError: ``count`` is outside 1 … N.
+    """
     if not 1 <= count <= len(images):
-        raise TTCError(f"{images.name} has {len(images):,} images, {count:,} were asked for: choose 1 to {len(images)}")
+        raise TTCError(f"{images.name} has {len(images):,} images, {count:,} requested: choose 1 to {len(images)}")
     return images if count == len(images) else FirstImages(images, count)
 
 
 def as_tensor(pixels: Pixels) -> "Tensor":
-    """The pictures as float32 (B, 3, H, W) in [0, 1], channels-last in memory: what every model here takes.
+    """Convert pixels to the input of the models of ``ttc``: a tensor in [0, 1], channels-last in memory.
 
-    >>> as_tensor(np.full((2, 4, 4, 3), 255, np.uint8)).shape
-    torch.Size([2, 3, 4, 4])
+    Args:
+        pixels: uint8 (B, H, W, 3).
+
+    Returns:
+        float32 (B, 3, H, W).
+
+    Example:
+        >>> as_tensor(np.full((2, 4, 4, 3), 255, np.uint8)).shape
+        torch.Size([2, 3, 4, 4])
     """
     import torch
 
     return torch.tensor(pixels).permute(0, 3, 1, 2).float().div_(255)
 
 
-def check_labels(name: str, labels: Labels, num_classes: int) -> None:
-    """Refuse labels outside 0 … K-1: they would count as errors silently."""
+def validate_labels(name: str, labels: Labels, num_classes: int) -> None:
+    """Reject labels outside 0 … K-1, which would silently count as errors."""
     if len(labels) and not (labels.min() >= 0 and labels.max() < num_classes):
         wrong = labels.min() if labels.min() < 0 else labels.max()
         raise TTCError(
@@ -137,9 +180,9 @@ def check_labels(name: str, labels: Labels, num_classes: int) -> None:
         )
 
 
-def checked_indices(name: str, indices: Indices, count: int) -> NDArray[np.intp]:
-    """The indices as an array, each of them in 0 … count-1: a negative one would quietly read from the end."""
+def validate_indices(name: str, indices: Indices, count: int) -> NDArray[np.intp]:
+    """Return the indices as an array; reject any outside 0 … count-1, as a negative one would read from the end."""
     index = np.asarray(indices, dtype=np.intp)
     if index.size and not (index.min() >= 0 and index.max() < count):
-        raise IndexError(f"{name} has {count} images; asked for {index.min()} … {index.max()}")
+        raise IndexError(f"{name} has {count} images, requested {index.min()} … {index.max()}")
     return index

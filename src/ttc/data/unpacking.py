@@ -1,4 +1,4 @@
-"""Archives into folders: only plain files and folders, and none of them outside the target."""
+"""Unpack tar archives safely: only regular files and folders, none of them outside the target."""
 
 import shutil
 import tarfile
@@ -12,9 +12,20 @@ from ttc.errors import TTCError
 
 
 def unpack(archive: Path, into: Path, advance: Callable[[int], None] | None = None) -> list[Path]:
-    """The files of a tar archive, written below ``into``: all of them, or none when one member is unacceptable.
+    """Unpack a tar archive into a folder: all of its files, or none if one member is unsafe.
 
-    SelectAll is unpacked beside its place first and moved when the whole archive was good. ``advance`` is told bytes.
+    Files are unpacked to a staging folder first and moved once the whole archive has been read.
+
+    Args:
+        archive: The tar archive, compressed or not.
+        into: The folder to unpack into, created if needed.
+        advance: Called with the number of bytes of each unpacked file.
+
+    Returns:
+        The paths of the unpacked files.
+
+    Raises:
+        TTCError: The archive is damaged or unsafe, or the folder cannot be written.
     """
     try:
         into.mkdir(parents=True, exist_ok=True)
@@ -22,7 +33,7 @@ def unpack(archive: Path, into: Path, advance: Callable[[int], None] | None = No
     except OSError as error:
         raise unwritable(into, error) from error
     try:
-        names = _extracted(archive, staging, advance)
+        names = _extract(archive, staging, advance)
         for name in names:
             (into / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).replace(into / name)
@@ -36,7 +47,7 @@ def unpack(archive: Path, into: Path, advance: Callable[[int], None] | None = No
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _extracted(archive: Path, staging: Path, advance: Callable[[int], None] | None) -> list[PurePosixPath]:
+def _extract(archive: Path, staging: Path, advance: Callable[[int], None] | None) -> list[PurePosixPath]:
     names = []
     with tarfile.open(archive) as tar:
         for member in tar:
@@ -46,12 +57,12 @@ def _extracted(archive: Path, staging: Path, advance: Callable[[int], None] | No
                 continue
             source = tar.extractfile(member)
             if source is None:
-                raise TTCError(f"{archive} holds {member.name!r}, which has no content: it is refused")
+                raise TTCError(f"{archive} contains {member.name!r}, which has no content; nothing was unpacked")
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             with source, (staging / name).open("wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
             if (staging / name).stat().st_size != member.size:
-                raise tarfile.ReadError(f"{member.name} is cut off")
+                raise tarfile.ReadError(f"{member.name} is truncated")
             names.append(name)
             if advance:
                 advance(member.size)
@@ -59,10 +70,12 @@ def _extracted(archive: Path, staging: Path, advance: Callable[[int], None] | No
 
 
 def _safe(member: tarfile.TarInfo, archive: Path) -> PurePosixPath:
-    """The member's path, refused where it is a link or device, or would lead out of the target."""
+    """Return the path of a member; reject links, devices and paths outside the target."""
     name = PurePosixPath(member.name)
     if not (member.isreg() or member.isdir()):
-        raise TTCError(f"{archive} holds {member.name!r}, a link or a device: it is refused, nothing was unpacked")
+        raise TTCError(f"{archive} contains {member.name!r}, a link or a device, which is unsafe; nothing was unpacked")
     if name.is_absolute() or ".." in name.parts or "\\" in member.name or ":" in member.name:
-        raise TTCError(f"{archive} holds {member.name!r}, outside its folder: it is refused, nothing was unpacked")
+        raise TTCError(
+            f"{archive} contains {member.name!r}, a path outside its folder, which is unsafe; nothing was unpacked"
+        )
     return name

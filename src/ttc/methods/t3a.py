@@ -79,8 +79,8 @@ class T3A(Adapter):
         labels = supports.labels[order]
         sizes = labels.bincount(minlength=self.model.num_classes)
         rank = torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels]
-        kept = order[rank < self.filter_size].sort().values
-        return Supports(*(part[kept] for part in supports))
+        selected = order[rank < self.filter_size].sort().values
+        return Supports(*(part[selected] for part in supports))
 
     def _prototypes(self) -> tuple[Tensor, Tensor]:
         """Return the unit prototype of each class (K, D), and whether the class has supports (K,)."""

@@ -1,4 +1,4 @@
-"""The model card: what was trained, how, and what it can do, for a machine (JSON) and for a reader (Markdown)."""
+"""Model cards: how a model was trained and how accurate it is, as JSON and as Markdown."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +14,8 @@ from ttc.files import atomic, checksum
 
 
 @dataclass(frozen=True)
-class Card:
-    """Accuracies are shares of one; ``corruptions`` maps a name to the accuracy without and with batch statistics."""
+class ModelCard:
+    """The content of a model card; accuracies are fractions in [0, 1]."""
 
     model: str
     dataset: str
@@ -25,7 +25,7 @@ class Card:
     recipe: dict[str, Any]
     clean_accuracy: float
     clean_images: int
-    corruptions: dict[str, dict[str, float]]  # name -> {"source": …, "norm": …}
+    corruptions: dict[str, dict[str, float]]  # name -> accuracy {"source": without, "norm": with batch statistics}
     severity: int
     corrupted_images: int
     batch_size: int
@@ -35,8 +35,8 @@ class Card:
     versions: dict[str, str]
 
 
-def accuracy(answer: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """The share of images whose largest logit is the label's.
+def accuracy(predict: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Compute the fraction of images whose largest logit is that of the label.
 
     >>> accuracy(lambda x: x, [(torch.eye(3), torch.tensor([0, 1, 0]))])
     0.6666666666666666
@@ -44,37 +44,37 @@ def accuracy(answer: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor,
     correct = total = 0
     for x, labels in batches:
         with torch.no_grad():
-            correct += int((answer(x).argmax(1).cpu() == labels.cpu()).sum())
+            correct += int((predict(x).argmax(1).cpu() == labels.cpu()).sum())
         total += len(labels)
     return correct / total
 
 
-def save_weights(model: nn.Module, path: Path, facts: Mapping[str, str]) -> str:
-    """Write the state dict as safetensors with ``facts`` in its header; returns the file's SHA-256."""
+def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> str:
+    """Save the state dict as safetensors with ``metadata`` in its header; return the SHA-256 of the file."""
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
     with atomic(path) as part:
-        save_file(state, part, dict(facts))
+        save_file(state, part, dict(metadata))
     return checksum(path)
 
 
-def write_card(card: Card, folder: Path) -> list[Path]:
+def write_card(card: ModelCard, folder: Path) -> list[Path]:
     """Write ``card.json`` and ``card.md`` into ``folder``."""
-    texts = {"card.json": json.dumps(asdict(card), indent=2) + "\n", "card.md": markdown(card)}
+    texts = {"card.json": json.dumps(asdict(card), indent=2) + "\n", "card.md": card_markdown(card)}
     for name, text in texts.items():
         with atomic(folder / name) as part:
             part.write_text(text, encoding="utf-8")
     return [folder / name for name in texts]
 
 
-def markdown(card: Card) -> str:
-    """The card as a page."""
+def card_markdown(card: ModelCard) -> str:
+    """Format the card as Markdown."""
     recipe = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in card.recipe.items())
     lines = [
         f"# {card.model} on {card.dataset}",
         "",
         f"- {card.num_classes} classes, {card.parameters:,} parameters",
         f"- takes images in [0, 1]; its first layer standardizes them with the statistics `{card.statistics}`",
-        "- Nesterov SGD over one cycle; random crops and flips, no augmentation that resembles a corruption",
+        "- Nesterov SGD with a one-cycle schedule; random crops and flips, no augmentation that resembles a corruption",
         f"- recipe: {recipe}",
         f"- clean accuracy: **{card.clean_accuracy:.2%}** of {card.clean_images:,} test images",
         f"- weights: `{card.weights}`, SHA-256 `{card.sha256}`",
@@ -85,7 +85,7 @@ def markdown(card: Card) -> str:
     if card.corruptions:
         lines += [
             f"Accuracy in percent on {card.corrupted_images:,} test images at severity {card.severity}, corrupted by "
-            "`ttc.corruptions`. SOURCE is the model as it is; NORM takes BatchNorm's statistics from each batch of "
+            "`ttc.corruptions`. SOURCE is the unadapted model; NORM uses the BatchNorm statistics of each batch of "
             f"{card.batch_size}.",
             "",
             "| corruption | SOURCE | NORM |",
@@ -97,5 +97,5 @@ def markdown(card: Card) -> str:
     return "\n".join(lines)
 
 
-def _mean(card: Card, method: str) -> float:
+def _mean(card: ModelCard, method: str) -> float:
     return sum(row[method] for row in card.corruptions.values()) / len(card.corruptions)

@@ -1,4 +1,4 @@
-"""Weights from files: read without running anything in them, unwrapped, and matched with a model key by key."""
+"""Checkpoint files: read without executing code, unwrapped, and matched with a model key by key."""
 
 import pickle
 import re
@@ -15,38 +15,38 @@ from torch import Tensor, nn
 from ttc.errors import TTCError
 from ttc.models.zoo import MODELS
 
-State = dict[str, Tensor]
+StateDict = dict[str, Tensor]
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "params")
 PREFIXES = ("module.", "model.", "_orig_mod.", "network.")
-SHOWN = 3  # keys of a kind that a message lists
-# training scripts store accuracies as NumPy numbers: rebuilding one runs no code of the file's choice
+SHOWN = 3  # keys of each kind listed in a message
+# training scripts store accuracies as NumPy scalars: rebuilding one executes no code chosen by the file
 _NUMBERS: list[Any] = [np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd")]
 _REBUILD: Any = np.float64(0).__reduce__()[0]
 _NUMBERS += [(_REBUILD, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]  # its old and new address
 
 
-def read_state(path: Path) -> State:
-    """The tensors in a checkpoint file by name, out of wrappers such as ``{"state_dict": …}`` and common prefixes."""
-    return unwrapped(read_file(path), path)
+def read_state_dict(path: Path) -> StateDict:
+    """Read the state dict in a checkpoint file, without wrappers such as ``{"state_dict": …}`` and common prefixes."""
+    return unwrap_state_dict(read_file(path), path)
 
 
 def read_file(path: Path) -> object:
-    """The content of a checkpoint file: tensors, numbers and containers, never code."""
+    """Read the content of a checkpoint file: tensors, numbers and containers, never code."""
     if not path.is_file():
         raise TTCError(f"there is no checkpoint {path}: give the path of a .pt, .pth, .th or .safetensors file")
     if path.stat().st_size == 0:
-        raise TTCError(f"the checkpoint {path} is empty: fetch or copy it again")
+        raise TTCError(f"the checkpoint {path} is empty: download or copy it again")
     with path.open("rb") as file:
         head = file.read(64).lstrip().lower()
     if head.startswith((b"<!doctype", b"<html")):
-        raise TTCError(f"{path} is a web page, not a checkpoint: the download went wrong, fetch it again")
+        raise TTCError(f"{path} is a web page, not a checkpoint: the download failed, download it again")
     return _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
 
 
-def unwrapped(content: object, path: Path) -> State:
-    """The innermost mapping of names to tensors in ``content``, without the prefixes that every name carries.
+def unwrap_state_dict(content: object, path: Path) -> StateDict:
+    """Return the innermost mapping of names to tensors in ``content``, without the prefixes shared by all names.
 
-    >>> sorted(unwrapped({"epoch": 3, "state_dict": {"module.fc.bias": torch.zeros(2)}}, Path("x.pt")))
+    >>> sorted(unwrap_state_dict({"epoch": 3, "state_dict": {"module.fc.bias": torch.zeros(2)}}, Path("x.pt")))
     ['fc.bias']
     """
     while isinstance(content, Mapping) and not any(isinstance(value, Tensor) for value in content.values()):
@@ -57,38 +57,51 @@ def unwrapped(content: object, path: Path) -> State:
     tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)} if isinstance(content, Mapping) else {}
     if not tensors:
         raise TTCError(
-            f"{path} holds no weights: expected a state dict (names and tensors), plain or under 'state_dict'"
+            f"{path} contains no weights: expected a state dict (names and tensors), plain or in 'state_dict'"
         )
     shared = _shared_prefix(list(tensors))
     return {key.removeprefix(shared): value for key, value in tensors.items()}
 
 
 def load_checkpoint(model: nn.Module, path: Path) -> nn.Module:
-    """``model`` with the weights of ``path``; every key and shape must fit, else the error says which do not."""
-    load_state_dict(model, read_state(path), str(path))
+    """Load the weights of a checkpoint file into a model, in place.
+
+    Wrappers such as ``{"state_dict": …}`` and prefixes such as ``module.`` are removed; no code is executed.
+
+    Args:
+        model: The model to change.
+        path: A ``.pt``, ``.pth``, ``.th`` or ``.safetensors`` file.
+
+    Returns:
+        ``model`` itself.
+
+    Raises:
+        TTCError: The file is missing, damaged or contains code, or its keys or shapes do not fit the model.
+    """
+    load_state_dict(model, read_state_dict(path), str(path))
     return model
 
 
-def load_state_dict(model: nn.Module, state: State, where: str) -> None:
-    """Copy ``state`` into ``model``, or say what does not fit and which architecture of the zoo would."""
+def load_state_dict(model: nn.Module, state: StateDict, where: str) -> None:
+    """Copy ``state`` into ``model``; if it does not fit, the error names the keys and the architectures that would."""
     bare = state
-    shared = _shared_prefix(list(model.state_dict()))  # a wrapped model has the prefix that reading took away
+    shared = _shared_prefix(list(model.state_dict()))  # a wrapped model has the prefix that reading removed
     state = {shared + key: value for key, value in bare.items()}
     missing, unexpected, misshapen = _difference(_shapes(model.state_dict()), _shapes(state))
     if missing or unexpected or misshapen:
         parts = [
             f"{len(keys)} {kind} ({', '.join(keys[:SHOWN])}{', …' if len(keys) > SHOWN else ''})"
-            for kind, keys in (("missing", missing), ("unexpected", unexpected), ("wrongly shaped", misshapen))
+            for kind, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
             if keys
         ]
-        fits = fitting(bare)
-        way = f"it fits: {', '.join(fits)}" if fits else "no architecture of the zoo fits it: check model and file"
+        fits = matching_architectures(bare)
+        way = f"it fits {', '.join(fits)}" if fits else "it fits no built-in architecture: check the model and the file"
         raise TTCError(f"{where} does not fit the model: {'; '.join(parts)}; {way}")
-    model.load_state_dict(state, strict=False)  # only num_batches_tracked may be absent, checked above
+    model.load_state_dict(state, strict=False)  # only num_batches_tracked may be missing, checked above
 
 
-def fitting(state: State) -> list[str]:
-    """The zoo's architectures whose keys and shapes are those of ``state``."""
+def matching_architectures(state: StateDict) -> list[str]:
+    """Return the names in ``MODELS`` whose keys and shapes are those of ``state``."""
     classes = head_classes(state)
     shapes = _shapes(state)
     names = []
@@ -100,14 +113,14 @@ def fitting(state: State) -> list[str]:
     return names
 
 
-def head_classes(state: State) -> int | None:
-    """The number of classes of the linear head in ``state``, for the head names of the zoo."""
+def head_classes(state: StateDict) -> int | None:
+    """Return the number of classes of the linear head in ``state``; None without a head named as in ``MODELS``."""
     head = next((state[key] for key in ("fc.weight", "linear.weight") if key in state), None)
     return int(head.shape[0]) if head is not None and head.ndim == 2 else None
 
 
 def _shared_prefix(keys: list[str]) -> str:
-    """The chain of ``PREFIXES`` with which every key begins."""
+    """Return the chain of ``PREFIXES`` with which every key begins."""
     found = ""
     while keys and (more := next((p for p in PREFIXES if all(key.startswith(found + p) for key in keys)), "")):
         found += more
@@ -121,7 +134,7 @@ def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 def _difference(
     wanted: dict[str, tuple[int, ...]], given: dict[str, tuple[int, ...]]
 ) -> tuple[list[str], list[str], list[str]]:
-    """Missing, unexpected and wrongly shaped keys; old files lack the batch counters, which nothing here reads."""
+    """Return missing, unexpected and misshapen keys; old files lack the batch counters, which are never read."""
     missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in given if key not in wanted]
     misshapen = [
@@ -132,25 +145,27 @@ def _difference(
     return missing, unexpected, misshapen
 
 
-def _read_safetensors(path: Path) -> State:
+def _read_safetensors(path: Path) -> StateDict:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise TTCError(f"the checkpoint {path} is damaged ({error}): fetch or copy it again") from error
+        raise TTCError(f"the checkpoint {path} is damaged ({error}): download or copy it again") from error
 
 
 def _read_pickle(path: Path) -> object:
     try:
         with torch.serialization.safe_globals(_NUMBERS):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged bytes make the unpickler raise whatever it stumbles over
+    except Exception as error:  # damaged bytes make the unpickler raise any exception
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and found:
             raise TTCError(
-                f"{path} holds pickled code ({found[1]}), which could do anything when loaded, so it is refused: "
-                "save the weights alone where you trust the file, torch.save(model.state_dict(), …) or .safetensors"
+                f"{path} contains pickled code ({found[1]}), which is rejected because loading it could run anything: "
+                "if you trust the file, save its weights alone with torch.save(model.state_dict(), …)"
             ) from None
-        raise TTCError(f"the checkpoint {path} cannot be read ({_sentence(error)}): fetch or copy it again") from error
+        raise TTCError(
+            f"the checkpoint {path} cannot be read ({_sentence(error)}): download or copy it again"
+        ) from error
 
 
 def _sentence(error: BaseException) -> str:

@@ -3,10 +3,10 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ttc.models.standardize import CIFAR10_STATISTICS, Statistics, standardization
+from ttc.models.standardize import CIFAR10_STATISTICS, InputStatistics, standardization
 
 
-class Block(nn.Module):
+class CifarBlock(nn.Module):
     """Two 3x3 convolutions; where the shape changes, the shortcut subsamples and pads channels with zeros."""
 
     def __init__(self, in_width: int, width: int, stride: int) -> None:
@@ -29,7 +29,7 @@ class CifarResNet(nn.Module):
     """ResNet-(6n+2) for 32x32 images in [0, 1]: (N, 3, 32, 32) -> logits (N, K)."""
 
     def __init__(
-        self, depth: int = 20, num_classes: int = 10, statistics: Statistics | None = CIFAR10_STATISTICS
+        self, depth: int = 20, num_classes: int = 10, statistics: InputStatistics | None = CIFAR10_STATISTICS
     ) -> None:
         super().__init__()
         blocks = (depth - 2) // 6
@@ -52,4 +52,4 @@ class CifarResNet(nn.Module):
 
 
 def _stage(in_width: int, width: int, blocks: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(Block(in_width, width, stride), *(Block(width, width, 1) for _ in range(blocks - 1)))
+    return nn.Sequential(CifarBlock(in_width, width, stride), *(CifarBlock(width, width, 1) for _ in range(blocks - 1)))

@@ -1,22 +1,23 @@
-"""Models of timm, torchvision and the user's own modules, with the input statistics that belong to their weights."""
+"""Models of timm, torchvision and the user's own modules, with the input statistics of their weights."""
 
 import importlib
 import inspect
 import sys
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 
 from torch import Tensor, nn
 
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 from ttc.models.checkpoints import load_checkpoint
-from ttc.models.standardize import Statistics, standardization
+from ttc.models.standardize import InputStatistics, standardization
 
 
-class Standardized(nn.Module):
-    """A network behind its input standardization, so that it takes images in [0, 1]; ``side`` is its intended size."""
+class StandardizedModel(nn.Module):
+    """A network with input standardization, so that it takes images in [0, 1]; ``side`` is its intended image size."""
 
-    def __init__(self, network: nn.Module, statistics: Statistics | None, side: int | None = None) -> None:
+    def __init__(self, network: nn.Module, statistics: InputStatistics | None, side: int | None = None) -> None:
         super().__init__()
         self.standardize = standardization(statistics)
         self.network = network
@@ -28,11 +29,10 @@ class Standardized(nn.Module):
 
 
 def timm_model(name: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
-    """``timm:NAME``: pretrained unless a checkpoint is given, with the mean and deviation of its configuration."""
-    timm = _package("timm", f"timm:{name}")
+    """Build ``timm:NAME`` with the input statistics of its configuration, pretrained unless a checkpoint is given."""
+    timm = _import_package("timm", f"timm:{name}")
     if not timm.is_model(name.split(".")[0]):
-        near = ", ".join(timm.list_models(f"*{name.split('.')[0][:6]}*")[:5])
-        raise TTCError(f"timm has no model {name!r}{f'; near: {near}' if near else ''}: see timm.list_models()")
+        raise _unknown_model("timm", name, timm.list_models())
     settings = {} if num_classes is None else {"num_classes": num_classes}
     try:
         network: nn.Module = timm.create_model(name, pretrained=checkpoint is None, **settings)
@@ -41,49 +41,48 @@ def timm_model(name: str, num_classes: int | None = None, checkpoint: Path | Non
     config = timm.data.resolve_model_data_config(network)
     if checkpoint:
         load_checkpoint(network, checkpoint)
-    return Standardized(network, (config["mean"], config["std"]), int(config["input_size"][-1]))
+    return StandardizedModel(network, (config["mean"], config["std"]), int(config["input_size"][-1]))
 
 
 def torchvision_model(name: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
-    """``torchvision:NAME`` or ``torchvision:NAME@WEIGHTS`` (such as IMAGENET1K_V1), with the weights' statistics."""
-    models = _package("torchvision", f"torchvision:{name}").models
+    """Build ``torchvision:NAME`` or ``torchvision:NAME@WEIGHTS`` (such as IMAGENET1K_V1) with its input statistics."""
+    models = _import_package("torchvision", f"torchvision:{name}").models
     name, _, wanted = name.partition("@")
     if name not in models.list_models():
-        near = ", ".join([known for known in models.list_models() if known.startswith(name[:6])][:5])
-        raise TTCError(f"torchvision has no model {name!r}{f'; near: {near}' if near else ''}")
+        raise _unknown_model("torchvision", name, models.list_models())
     choices = models.get_model_weights(name)
     if wanted and wanted not in choices.__members__:
-        raise TTCError(f"torchvision's {name} has no weights {wanted!r}: choose {', '.join(choices.__members__)}")
+        raise unknown(f"weights of torchvision:{name}", wanted, choices.__members__)
     weights = choices[wanted or "DEFAULT"]
     settings = {} if num_classes is None else {"num_classes": num_classes}
     try:
         network: nn.Module = models.get_model(name, weights=None if checkpoint else weights, **settings)
     except (OSError, RuntimeError) as error:
         raise _no_weights(f"torchvision:{name}", error) from error
-    except ValueError as error:  # torchvision refuses a head that differs from the weights'
-        raise TTCError(f"torchvision:{name}: {error}; give a checkpoint for another number of classes") from error
+    except ValueError as error:  # torchvision rejects a head that differs from that of the weights
+        raise TTCError(f"torchvision:{name}: {error}; another number of classes needs a checkpoint") from error
     if checkpoint:
         load_checkpoint(network, checkpoint)
     preset = weights.transforms()
-    return Standardized(network, (preset.mean, preset.std), int(preset.crop_size[0]))
+    return StandardizedModel(network, (preset.mean, preset.std), int(preset.crop_size[0]))
 
 
-def own_model(address: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
-    """``package.module:function``: what the function returns, given ``num_classes`` if it takes that."""
+def import_model(address: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
+    """Call ``package.module:function``, with ``num_classes`` if it takes that argument, and return its model."""
     module_name, _, function_name = address.partition(":")
-    build = getattr(_imported(module_name, address), function_name, None)
+    build = getattr(_import_module(module_name, address), function_name, None)
     if not callable(build):
         raise TTCError(f"{address}: the module {module_name} has no function {function_name!r}")
     takes = num_classes is not None and "num_classes" in inspect.signature(build).parameters
     model = build(num_classes=num_classes) if takes else build()
     if not isinstance(model, nn.Module):
-        raise TTCError(f"{address} must return a torch.nn.Module, it returned {type(model).__name__}")
+        raise TTCError(f"{address} must return a torch.nn.Module, got {type(model).__name__}")
     return load_checkpoint(model, checkpoint) if checkpoint else model
 
 
-def _imported(module_name: str, address: str) -> ModuleType:
+def _import_module(module_name: str, address: str) -> ModuleType:
     here = str(Path.cwd())
-    sys.path.append(here)  # a console script does not see the directory it is called in
+    sys.path.append(here)  # a console script does not import from the current directory
     try:
         return importlib.import_module(module_name)
     except ImportError as error:
@@ -94,16 +93,26 @@ def _imported(module_name: str, address: str) -> ModuleType:
         sys.path.remove(here)
 
 
-def _package(name: str, asked: str) -> ModuleType:
+def _import_package(name: str, spec: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:  # a broken binary extension raises what it likes
+    except Exception as error:  # a broken binary extension raises any exception
         raise TTCError(
-            f"{asked} needs the package {name}, which does not import here ({error}): "
-            f"pip install 'test-time-clustering[{name}]', or take an architecture of ours"
+            f"{spec} needs the package {name}, which cannot be imported ({error}): "
+            f"run pip install 'test-time-clustering[{name}]', or choose a built-in architecture"
         ) from error
 
 
-def _no_weights(asked: str, error: Exception) -> TTCError:
+def _unknown_model(package: str, name: str, known: list[str]) -> TTCError:
+    """Make the error for an unknown model; these packages have too many to list, so only the most similar are."""
+    similar = sorted(known, key=lambda other: -_common_prefix(other, name))[:8]
+    return unknown(f"{package} model", name, [*similar, "…"] if len(known) > len(similar) else similar)
+
+
+def _common_prefix(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _no_weights(spec: str, error: Exception) -> TTCError:
     reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
-    return TTCError(f"{asked}: the pretrained weights cannot be had ({reason}); give a checkpoint file instead")
+    return TTCError(f"{spec}: the pretrained weights cannot be downloaded ({reason}); give a checkpoint file instead")

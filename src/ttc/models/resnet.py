@@ -1,19 +1,19 @@
-"""Four-stage residual networks (He et al., CVPR 2016), for ImageNet in torchvision's names, and for CIFAR."""
+"""Four-stage residual networks (He et al., CVPR 2016) for ImageNet, named as in torchvision, and for CIFAR."""
 
 from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ttc.models.standardize import Statistics, standardization
+from ttc.models.standardize import InputStatistics, standardization
 
 Stem = Literal["imagenet", "cifar"]
-SHORTCUT = {"imagenet": "downsample", "cifar": "shortcut"}  # what public checkpoints of each kind call it
+SHORTCUT = {"imagenet": "downsample", "cifar": "shortcut"}  # its name in public checkpoints of each kind
 HEAD = {"imagenet": "fc", "cifar": "linear"}
 
 
 class _Residual(nn.Module):
-    """Adds a projection under the stem's name where the shape changes; what is added to it differs by block."""
+    """A residual block with a projection shortcut where the shape changes; subclasses define the residual branch."""
 
     expansion = 1
 
@@ -79,7 +79,7 @@ class ResNet(nn.Module):
         blocks: tuple[int, int, int, int],
         stem: Stem,
         num_classes: int,
-        statistics: Statistics | None,
+        statistics: InputStatistics | None,
     ) -> None:
         super().__init__()
         self.head_name = HEAD[stem]

@@ -1,4 +1,4 @@
-"""The source-model recipe for CIFAR: Nesterov SGD, one cycle, crop and flip; no augmentation like a corruption."""
+"""Train source models on CIFAR: Nesterov SGD, one-cycle schedule, crops and flips, no corruption-like augmentation."""
 
 import math
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from ttc.models.checkpoints import load_state_dict, read_file
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the trained weights, besides the data and the architecture."""
+    """Everything that determines the trained weights, besides the data and the architecture."""
 
     epochs: int = 32
     batch_size: int = 128
     peak_lr: float = 0.2
     momentum: float = 0.9
     weight_decay: float = 5e-4  # convolutions and the head; never normalization or biases
-    warmup: float = 0.25  # share of all steps in which the rate climbs
+    warmup: float = 0.25  # fraction of all steps in which the learning rate rises
     crop_padding: int = 4
     seed: int = 0
 
@@ -33,11 +33,11 @@ class Recipe:
             if getattr(self, name) < least:
                 raise TTCError(f"{name.replace('_', ' ')} must be at least {least}, got {getattr(self, name)}")
         if not 0 < self.peak_lr < math.inf:
-            raise TTCError(f"the peak learning rate must be above 0, got {self.peak_lr}")
+            raise TTCError(f"the peak learning rate must be positive, got {self.peak_lr}")
 
 
-class Progress(NamedTuple):
-    """Where the training stands after a step: the means are over the epoch so far."""
+class TrainingProgress(NamedTuple):
+    """The progress after a step; loss and accuracy are means over the epoch so far."""
 
     epoch: int
     step: int
@@ -48,15 +48,27 @@ class Progress(NamedTuple):
 
 def train(
     model: nn.Module, images: Tensor, labels: Tensor, recipe: Recipe, checkpoint: Path | None = None
-) -> Iterator[Progress]:
-    """Train ``model`` in place, yielding after every step; goes on from ``checkpoint`` where it exists.
+) -> Iterator[TrainingProgress]:
+    """Train ``model`` in place, yielding after every step.
 
-    ``images`` is uint8 (N, 3, H, W) and stays in memory; ``labels`` is int64 (N,). The order and the augmentation of an
-    epoch depend only on the seed and the epoch, so a resumed training ends with the weights of an uninterrupted one.
-    When it is through, :func:`settle_statistics` gives BatchNorm its statistics.
+    The order and the augmentation of an epoch depend only on the seed and the epoch, so a resumed training ends with
+    the weights of an uninterrupted one. Call :func:`update_bn_statistics` afterwards.
+
+    Args:
+        model: The network to change.
+        images: uint8 (N, 3, H, W), on the CPU.
+        labels: int64 (N,).
+        recipe: The hyperparameters.
+        checkpoint: A file that is written after every epoch; if it exists, training resumes from it.
+
+    Yields:
+        The progress after each step.
+
+    Raises:
+        TTCError: There are fewer images than a batch takes, the loss is not finite, or the checkpoint does not fit.
     """
     if len(images) < recipe.batch_size:
-        raise TTCError(f"a batch takes {recipe.batch_size} images, {len(images)} were given: lower the batch size")
+        raise TTCError(f"a batch needs {recipe.batch_size} images, got {len(images)}: lower the batch size")
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     device = next(model.parameters()).device
     optimizer = _optimizer(model, recipe)
@@ -85,23 +97,22 @@ def train(
             total_loss += loss.item()
             total_correct += int((logits.argmax(1) == y).sum())
             seen = (step + 1) * recipe.batch_size
-            yield Progress(epoch, step + 1, steps, total_loss / (step + 1), total_correct / seen)
+            yield TrainingProgress(epoch, step + 1, steps, total_loss / (step + 1), total_correct / seen)
         if checkpoint:
             _save(checkpoint, model, optimizer, recipe, epoch + 1)
 
 
 @torch.no_grad()
-def settle_statistics(model: nn.Module, images: Tensor, batch_size: int = 500) -> None:
-    """Give BatchNorm the mean statistics of all ``images``, uint8 (N, 3, H, W), as they are.
+def update_bn_statistics(model: nn.Module, images: Tensor, batch_size: int = 500) -> None:
+    """Replace the running statistics of BatchNorm by their means over all ``images``, uint8 (N, 3, H, W), in place.
 
-    What training leaves behind are the last twenty or so batches of crops: a sample, and of other pictures than the
-    model will meet.
+    After training they are a moving average over about the last twenty batches, of augmented images only.
     """
     layers = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
         layer.reset_running_stats()
-        layer.momentum = None  # the plain mean over batches
+        layer.momentum = None  # momentum None: the cumulative mean over batches
     model.train()
     device = next(model.parameters()).device
     for batch in images.split(batch_size):
@@ -118,16 +129,16 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.SGD:
 
 
 def _one_cycle(done: float, recipe: Recipe) -> float:
-    """The learning rate after the share ``done`` of all steps: a linear climb, then half a cosine down to zero."""
+    """Return the learning rate after the fraction ``done`` of all steps: a linear warm-up, then a cosine to zero."""
     if done < recipe.warmup:
         return recipe.peak_lr * (0.05 + 0.95 * done / recipe.warmup)
     return recipe.peak_lr * 0.5 * (1 + math.cos(math.pi * (done - recipe.warmup) / (1 - recipe.warmup)))
 
 
 def _augmented(padded: Tensor, index: Tensor, side: int, epoch: int, generator: torch.Generator) -> Tensor:
-    """Random crops of the padded images, flipped on every other epoch: float (B, 3, side, side), channels-last.
+    """Return random crops, flipped in every other epoch: float (B, 3, side, side), channels-last.
 
-    Each image starts flipped or not by its index and then alternates, so two epochs show both forms of every image.
+    The index of an image determines whether the first epoch flips it; two epochs show both forms of every image.
     """
     span = padded.shape[-1] - side + 1
     offsets = torch.randint(span, (2, len(index)), generator=generator)
@@ -148,11 +159,13 @@ def _save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe
 def _restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, recipe: Recipe) -> int:
     state = read_file(path)
     if not isinstance(state, dict) or not {"state_dict", "optimizer", "epoch", "recipe"} <= state.keys():
-        raise TTCError(f"{path} is no checkpoint of a training: move it away or choose another place")
+        raise TTCError(f"{path} is not a training checkpoint: move it or choose another output folder")
     if state["recipe"] != asdict(recipe):
-        then, now = state["recipe"], asdict(recipe)
-        changed = ", ".join(f"{key} {then.get(key)} then, {now[key]} now" for key in now if then.get(key) != now[key])
-        raise TTCError(f"{path} was begun with another recipe ({changed}): give the old one, or choose another place")
+        before, now = state["recipe"], asdict(recipe)
+        changed = ", ".join(f"{key} {before.get(key)}, not {now[key]}" for key in now if before.get(key) != now[key])
+        raise TTCError(
+            f"{path} was written with another recipe ({changed}): use the same one or choose another output folder"
+        )
     load_state_dict(model, state["state_dict"], str(path))
     optimizer.load_state_dict(state["optimizer"])
     return int(state["epoch"])

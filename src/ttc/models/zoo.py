@@ -1,29 +1,30 @@
-"""The architectures by name, each with the input statistics of the public checkpoints that fit it."""
+"""The built-in architectures by name, each with the input statistics of its public checkpoints."""
 
 from collections.abc import Callable
 from functools import partial
 
 from torch import nn
 
-from ttc.errors import TTCError
+from ttc.errors import unknown
 from ttc.models.cifar_resnet import CifarResNet
 from ttc.models.resnet import BasicBlock, Bottleneck, ResNet, Stem
-from ttc.models.standardize import CIFAR10_STATISTICS, CIFAR100_STATISTICS, IMAGENET_STATISTICS, Statistics
+from ttc.models.standardize import CIFAR10_STATISTICS, CIFAR100_STATISTICS, IMAGENET_STATISTICS, InputStatistics
 from ttc.models.wide_resnet import WideResNet
 
-STATISTICS: dict[str, Statistics | None] = {
+INPUT_STATISTICS: dict[str, InputStatistics | None] = {
     "none": None,  # raw [0, 1] pixels
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "cifar10": CIFAR10_STATISTICS,
     "cifar100": CIFAR100_STATISTICS,
     "imagenet": IMAGENET_STATISTICS,
 }
+"""The input statistics by name: the (mean, standard deviation) per channel with which images are standardized."""
 
 
-def _statistics(name: str) -> Statistics | None:
-    if name not in STATISTICS:
-        raise TTCError(f"unknown input statistics {name!r}: choose one of {', '.join(STATISTICS)}")
-    return STATISTICS[name]
+def _statistics(name: str) -> InputStatistics | None:
+    if name not in INPUT_STATISTICS:
+        raise unknown("input statistics", name, INPUT_STATISTICS)
+    return INPUT_STATISTICS[name]
 
 
 def _cifar_name(num_classes: int) -> str:
@@ -57,7 +58,6 @@ def _imagenet_stem(
     return ResNet(block, blocks, "imagenet", num_classes, _statistics(statistics or "imagenet"))
 
 
-# each takes num_classes (default: its dataset's) and statistics (a key of STATISTICS; None: its own)
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet20": partial(_thin, 20),
     "resnet32": partial(_thin, 32),
@@ -75,3 +75,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "imagenet-resnet18": partial(_imagenet_stem, BasicBlock, (2, 2, 2, 2)),
     "imagenet-resnet50": partial(_imagenet_stem, Bottleneck, (3, 4, 6, 3)),
 }
+"""The built-in architectures by name.
+
+Each value is a function of ``num_classes`` (default: that of its dataset) and ``statistics`` (a key of
+``INPUT_STATISTICS``; default: those of its public checkpoints) that returns a model with random weights.
+"""

@@ -12,8 +12,7 @@ PROFILES = ("embedded", "cpu", "paper")
 
 @dataclass(frozen=True)
 class Setting:
-    """What the paper ran on: data, model, checkpoint, the catalogue's names for them, and its column in "
-    "small tables."""
+    """What the paper ran on: data, model, checkpoint, their names in the catalogue, and the paper's column."""
 
     dataset: str
     model: str
@@ -146,7 +145,7 @@ def _needs(profile: str, wanted: Setting, root: Path) -> tuple[Need, ...]:
     names = ("cifar10",) if profile == "cpu" else wanted.sources
     found = []
     for name in names:
-        state = fetching.state(name, root)
+        state = fetching.source_status(name, root)
         title = catalogue.SOURCES[name].title
         found.append(Need(title, state.status == "present", f"{state.status} in {root}", f"ttc data fetch {name}"))
     if profile == "paper" and wanted.bring:
@@ -157,8 +156,8 @@ def _needs(profile: str, wanted: Setting, root: Path) -> tuple[Need, ...]:
         )
     if profile == "paper":
         gpu = _accelerator() != "cpu"
-        speed = "a graphics card" if gpu else "none here: the CPU works too, and takes days"
-        found.append(Need("a graphics card", gpu, speed, "a machine with CUDA, or patience", required=False))
+        speed = "a GPU" if gpu else "none here: the CPU works too, and takes days"
+        found.append(Need("a GPU", gpu, speed, "a machine with CUDA, or patience", required=False))
     return tuple(found)
 
 

@@ -1,0 +1,45 @@
+"""``build``: a model from its name."""
+
+import pytest
+import torch
+from torch import nn
+
+from ttc.errors import TTCError
+from ttc.models import build, embedded
+
+SMALL = ["resnet20", "wrn-16-1", "cifar-resnet18"]
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("num_classes", [2, 10, 100])
+def test_logits_of_images(name: str, num_classes: int) -> None:
+    model = build(name, num_classes)
+    assert not model.training
+    with torch.no_grad():
+        logits = model(torch.rand(2, 3, 32, 32))
+    assert logits.shape == (2, num_classes)
+    assert logits.isfinite().all()
+
+
+def test_statistics_can_be_chosen() -> None:
+    assert isinstance(build("resnet20", statistics="none").get_submodule("standardize"), nn.Identity)
+    with pytest.raises(TTCError, match="unknown input statistics 'mnist'; choose from: none, half, cifar10"):
+        build("resnet20", statistics="mnist")
+
+
+def test_unknown_names_and_counts() -> None:
+    with pytest.raises(
+        TTCError, match=r"unknown model 'resnet21' \(did you mean 'resnet.*choose from: embedded, resnet20.*timm:NAME"
+    ):
+        build("resnet21")
+    with pytest.raises(TTCError, match="number of classes must be at least 1, got 0"):
+        build("resnet20", num_classes=0)
+
+
+def test_the_embedded_model_has_a_name_as_other_models_do() -> None:
+    x = torch.rand(2, 3, 32, 32)
+    assert torch.equal(build("embedded")(x), embedded()(x))
+    with pytest.raises(
+        TTCError, match="has fixed weights, input statistics and 10 classes: to set any of them, name an architecture"
+    ):
+        build("embedded", num_classes=100)

@@ -1,0 +1,49 @@
+"""Atomic writing and checksums."""
+
+import hashlib
+import stat
+from pathlib import Path
+
+import pytest
+
+from ttc.files import atomic, checksum
+
+
+def test_a_file_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "file.txt"
+    with atomic(path) as part:
+        part.write_text("content")
+        assert not path.exists()
+        assert part.suffix == ".txt"
+    assert path.read_text() == "content"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def interrupted_write() -> None:
+        with atomic(path) as part:
+            part.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_write()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    with atomic(tmp_path / "atomic"):
+        pass
+    plain, ours = (stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "atomic"))
+    assert ours == plain
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "sha256"])
+def test_checksum_of_more_than_one_piece(tmp_path: Path, algorithm: str) -> None:
+    content = bytes(range(256)) * 5000
+    (tmp_path / "file").write_bytes(content)
+    assert checksum(tmp_path / "file", algorithm) == hashlib.new(algorithm, content).hexdigest()
