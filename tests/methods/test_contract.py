@@ -17,8 +17,22 @@ import ttc
 from ttc.clustering import ClusteringAdapter, Step
 from ttc.core import Adapter
 
-CACHES = {"_accepted"}  # shapes known to be accepted: predictions do not depend on it
-OWN = ("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip", "lame", "shot-im")
+CACHES = {"_accepted", "runner"}  # accepted shapes and bound forward passes: predictions do not depend on them
+OWN = (
+    "source",
+    "norm",
+    "norm-blend",
+    "norm-ema",
+    "t3a",
+    "tent",
+    "eta",
+    "tipi",
+    "ttc",
+    "tent+flip",
+    "lame",
+    "shot-im",
+    "delta",
+)
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 STATELESS = {"source", "norm", "norm-blend", "source+flip", "norm+flip", "lame"}  # these have nothing to learn
 LEARNS = [name for name in NAMES if name.partition("/")[0] not in STATELESS]

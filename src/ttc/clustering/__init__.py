@@ -11,7 +11,7 @@ from ttc.clustering.assignment import (
 )
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, entropy, similarity
-from ttc.clustering.selection import BelowMeanEntropy, NotSingle, ReliableAndDiverse, SelectAll, Selector
+from ttc.clustering.selection import BelowMeanEntropy, ClassBalanced, NotSingle, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.update import (
     OptimizerFactory,
     Updater,
@@ -35,6 +35,7 @@ from ttc.clustering.views import (
 __all__ = [
     "Assignment",
     "BelowMeanEntropy",
+    "ClassBalanced",
     "ClusteringAdapter",
     "Diversity",
     "Fuse",

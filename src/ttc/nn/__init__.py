@@ -11,9 +11,11 @@ from ttc.nn.normalization import (
     track_statistics,
 )
 from ttc.nn.preparation import copy_with_trainable_norms, frozen_copy, source_classifier, trainable_copy
+from ttc.nn.renormalization import BatchRenorm
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
 __all__ = [
+    "BatchRenorm",
     "BatchStatisticsNorm",
     "BlendNorm",
     "EmaNorm",
