@@ -9,6 +9,7 @@ from ttc.clustering.assignment import (
     mean_of_views,
     softmax_entropy,
 )
+from ttc.clustering.augmix import augmix
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, entropy, similarity
 from ttc.clustering.selection import BelowMeanEntropy, ClassBalanced, NotSingle, ReliableAndDiverse, SelectAll, Selector
@@ -54,6 +55,7 @@ __all__ = [
     "Updater",
     "View",
     "assign",
+    "augmix",
     "batch_mean",
     "batches_for",
     "default_optimizer",

@@ -12,7 +12,7 @@ import torch
 from ttc.clustering import ClusteringAdapter, Diversity, NotSingle, OptimizerFactory, entropy
 from ttc.core import Classifier
 from ttc.methods.method import Method
-from ttc.nn import copy_with_trainable_norms, trainable_copy
+from ttc.nn import copy_with_trainable_norms, copy_with_trainable_parameters
 
 
 def shot_im(
@@ -39,7 +39,8 @@ def shot_im(
         trains: The parameters to train: all but those of the head, or scale and shift of the normalization layers;
             the latter with ``diversity=0`` is TENT.
     """
-    prepared = trainable_copy(model, head=False) if trains == "backbone" else copy_with_trainable_norms(model)
+    backbone = trains == "backbone"
+    prepared = copy_with_trainable_parameters(model, head=False) if backbone else copy_with_trainable_norms(model)
     losses = (entropy, Diversity(diversity)) if diversity else (entropy,)
     make = optimizer or _default_optimizer(model.num_classes)
     return ClusteringAdapter(prepared, make, losses=losses, select=NotSingle() if diversity else None)

@@ -53,7 +53,9 @@ def copy_with_trainable_norms(model: Classifier, statistics: Statistics = BatchS
     return prepared
 
 
-def trainable_copy(model: Classifier, statistics: Statistics = BatchStatisticsNorm, *, head: bool = True) -> Classifier:
+def copy_with_trainable_parameters(
+    model: Classifier, statistics: Statistics = BatchStatisticsNorm, *, head: bool = True
+) -> Classifier:
     """Copy a classifier in which all parameters are trainable, with or without those of the head.
 
     Args:
