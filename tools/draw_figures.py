@@ -25,7 +25,7 @@ def lemma() -> Spec:
 
 def selection() -> tuple[Spec, str]:
     """The entropies of right and wrong labels under noise, with the mean that selects; and its numbers in words."""
-    images, adapter = embedded(), ttc.adapt(ttc.models.embedded_model(), "norm")
+    images, adapter = embedded(), ttc.adapt(ttc.models.embedded(), "norm")
     pixels = as_tensor(corrupt(images.pixels(range(2000)), "gaussian_noise", severity=5))
     logits = torch.cat([adapter(batch) for batch in pixels.split(100)])
     right = logits.argmax(1) == torch.from_numpy(images.labels)

@@ -8,6 +8,7 @@ from PIL import Image
 
 from tests.report.made import KINDS, METHODS
 from ttc.errors import TTCError
+from ttc.report.encodings import WIDTH
 from ttc.report.palette import ROLES
 from ttc.report.plots import scatter_plot
 from ttc.report.rendering import kind_of, render
@@ -54,6 +55,15 @@ def test_the_legend_names_every_series() -> None:
     text = render(KINDS["lines"](), "svg").decode()
     for method in METHODS:
         assert f">{method}</text>" in text
+
+
+def test_a_long_title_is_wrapped() -> None:
+    title = " ".join(["a long title"] * 12)
+    with Image.open(io.BytesIO(render({**KINDS["dots"](), "title": title}, "png"))) as image:
+        assert image.width == 2 * WIDTH
+        right = image.convert("RGB").crop((image.width - 8, 0, image.width, image.height)).getcolors()
+    assert right is not None
+    assert len(right) == 1
 
 
 def test_text_is_escaped() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ttc.bench.method_specs import complete
+from ttc.bench.method_specs import with_defaults
 from ttc.bench.spec import Spec
 from ttc.corruptions import CORRUPTIONS
 from ttc.errors import TTCError
@@ -24,7 +24,7 @@ def test_a_study_is_whole(name: str) -> None:
     entries = [entry.name for entry in found.entries]
     assert len(set(entries)) == len(entries)
     for entry in found.entries:
-        complete(Spec.read(entry.method))
+        with_defaults(Spec.read(entry.method))
     for claim in found.claims:
         assert {claim.better, claim.worse} <= set(entries)
     assert set(found.scale) == set(PROFILES)

@@ -114,13 +114,13 @@ def test_features_are_those_of_the_predictions(there: Path) -> None:
     from ttc.bench import Protocol
 
     protocol = Protocol.read(json.dumps(dict(cell.protocol)))
-    features = adapted(found.workload, protocol)
-    reference = supervised(found.workload, protocol)
+    features = adapted(found.resolved, protocol)
+    reference = supervised(found.resolved, protocol)
     assert features.shape == reference.shape == (12, 24)
     # one batch of twelve: both predict before they learn, so they agree
     assert np.allclose(features, reference, atol=1e-5)
     small = replace(protocol, batch_size=4)
-    first, other = adapted(found.workload, small), supervised(found.workload, small)
+    first, other = adapted(found.resolved, small), supervised(found.resolved, small)
     assert np.allclose(first[:4], other[:4], atol=1e-5)
     assert not np.allclose(first[8:], other[8:], atol=1e-5)
 
@@ -146,7 +146,7 @@ def test_a_dry_run_counts_cells(there: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["reproduce", "cifar10"], r"there is no study 'cifar10' \(did you mean 'cifar10c'\?\)"),
+        (["reproduce", "cifar10"], r"unknown study 'cifar10' \(did you mean 'cifar10c'\?\)"),
         (["reproduce", "collapse", "--seeds", "a"], "--seeds takes whole numbers"),
         (["reproduce", "cifar10c", "--on", "imagenetc"], "--on is for components, collapse"),
         (
@@ -210,7 +210,7 @@ def test_a_stop_says_how_to_go_on(there: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("ttc.bench.runner.run", stopped)
     code, output = ttc("reproduce", "collapse", *SUBJECT, "--corruptions", "snow")
     assert code == 130
-    assert "stopped; 0 of 5 cells are kept in results.sqlite: the same command goes on from here" in output
+    assert "stopped: 0 of 5 cells finished and stored in results.sqlite; run the same command again to resume" in output
 
 
 def test_failed_cells_leave_gaps_and_are_told(there: Path) -> None:
@@ -219,7 +219,7 @@ def test_failed_cells_leave_gaps_and_are_told(there: Path) -> None:
         "reproduce", "collapse", *flags, "--corruptions", "fog", "--store", "plain.sqlite", "-o", "plain"
     )
     assert code == 1
-    assert "4 cells failed: ttc results --failed --store plain.sqlite says why" in output
+    assert "4 of 5 cells failed; run the same command again to retry" in output
     assert "undecided" in output
     assert read_findings(there / "plain" / "collapse.json").tables[0].rows["SOURCE"]["fog"].ours is not None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ttc.cli.data import DataOption
+from ttc.cli.wording import decimal, plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,23 +15,21 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from ttc.bench.protocol import Protocol
     from ttc.bench.store import Row
-    from ttc.bench.workload import Workload
 
-FEW = 10  # steps below which adaptation has hardly begun: norm+flip then answers as well as TTC
+FEW = 10  # steps below which adaptation has hardly begun: norm+flip then predicts as well as TTC
 PAPER_TABLE = "cifar10c-wrn28-10"
 WHY = (
     "The paper's numbers are those of a WideResNet-28-10 with 36 million parameters on the published CIFAR-10-C. Here "
-    "a ResNet-20 with 0.27 million meets corruptions made anew, on fewer images, so the level is lower; what carries "
-    "over is the order of the methods and the distance between them."
+    "a ResNet-20 with 0.27 million is tested on our own corruptions of fewer images, so the level is lower; what "
+    "carries over is the order of the methods and the distance between them."
 )
 
 Accuracies = Mapping[str, Mapping[str, float]]  # {corruption: {METHOD: percent}}
 
 
 def demo(
-    images: Annotated[int, typer.Option(help="Images of each corruption, 1 to 2,000.")] = 500,
+    images: Annotated[int, typer.Option(help="Images per corruption, 1 to 2,000.")] = 500,
     full: Annotated[bool, typer.Option("--full", help="All 2,000 images.")] = False,
     json: Annotated[Path | None, typer.Option(help="Write every number with its protocol to this file.")] = None,
     figure: Annotated[Path, typer.Option(help="Where the figure goes: .png, .svg or .pdf.")] = Path("ttc-demo.png"),
@@ -38,56 +37,36 @@ def demo(
 ) -> None:
     """Compare the paper's seven methods on fifteen corruptions of real CIFAR-10 images, offline.
 
-    Severity 5, batches of 100, a fresh model for each corruption, one pass. After Ctrl-C the same command goes on.
+    Severity 5, batches of 100, a reset before each corruption, one pass. After Ctrl-C the same command resumes.
     """
     from rich.console import Console
 
     from ttc.bench.environment import cores
     from ttc.bench.grid import Grid, cells
     from ttc.bench.workload import Workload
+    from ttc.cli.run_loop import exit_if_failed, run_cells
     from ttc.report.rendering import kind_of
 
     kind_of(figure)  # a wrong name is found before anything runs
     console = Console(highlight=False)
-    workload = Workload(root=data)
+    workload = Workload(root=data).resolve()
     wanted = cells(Grid(images=2000 if full else images), workload)
-    rows = _measured(wanted, workload, cores(), console)
-    _tell(rows, console)
-    console.print(f"\n{_draw(rows, figure)}", markup=False, soft_wrap=True)
-    if json is not None:
-        _write(rows, json)
-        console.print(f"every number with its protocol: {json}")
-    console.print(
-        f"go on: [bold]ttc run --methods norm+flip,tent+flip,ttc --images {wanted[0].images}[/bold] shows how much of "
-        "TTC's lead is its second view, [bold]ttc reproduce components[/bold] what each of its parts brings"
-    )
-
-
-def _measured(wanted: "Sequence[Protocol]", workload: "Subject", workers: int, console: "Console") -> "list[Row]":
-    """The finished rows of all cells, after running those that the store lacks."""
-    from ttc.bench.runner import pending, preparations, run
-    from ttc.bench.store import Store
-    from ttc.cli.progress import Display
-    from ttc.errors import TTCError
-
-    path = workload.cache.parent / "demo.sqlite"
     console.print(
         f"{len({cell.method for cell in wanted})} methods on {len({cell.corruptions for cell in wanted})} corruptions, "
-        f"severity 5: {wanted[0].images:,} images each, batches of {wanted[0].batch_size}, a fresh model for each"
+        f"severity 5: {plural(wanted[0].images, 'image')} each, batches of {wanted[0].batch_size}, a reset before each"
     )
-    with Store(path) as store:
-        left = pending(wanted, store)
-        try:
-            with Display(console, left, len(preparations(left, workload))) as display:
-                for event in run(left, workload, store, workers):
-                    display.show(event)
-                    if event.error is not None:
-                        raise TTCError(f"a cell failed: {event.error}")
-        except KeyboardInterrupt:
-            console.print(f"\nstopped; what is finished is kept in {path}, and the same command goes on from there")
-            raise typer.Exit(130) from None
-        hashes = {cell.hash for cell in wanted}
-        return [row for row in store.rows() if row.protocol.hash in hashes]
+    store = workload.cache.parent / "demo.sqlite"
+    done = run_cells(wanted, workload, store, cores(), console)
+    exit_if_failed(done, store, console)
+    _print_summary(done.rows, console)
+    console.print(f"\n{_draw(done.rows, figure)}", markup=False, soft_wrap=True)
+    if json is not None:
+        _write(done.rows, json)
+        console.print(f"every number with its protocol: {json}")
+    console.print(
+        f"next: [bold]ttc run --methods norm+flip,tent+flip,ttc --images {wanted[0].images}[/bold] shows how much of "
+        "TTC's lead is its second view, [bold]ttc reproduce components[/bold] what each of its parts adds"
+    )
 
 
 def _accuracies(rows: "Sequence[Row]") -> dict[str, dict[str, float]]:
@@ -103,27 +82,26 @@ def _means(accuracies: Accuracies) -> dict[str, float]:
     return {method: sum(row[method] for row in accuracies.values()) / len(accuracies) for method in methods}
 
 
-def _tell(rows: "Sequence[Row]", console: "Console") -> None:
-    """Print the table and what it says."""
+def _print_summary(rows: "Sequence[Row]", console: "Console") -> None:
+    """Print the table and what it shows."""
     from ttc.bench.comparison import comparisons
-    from ttc.report.formatting import number
 
     accuracies = _accuracies(rows)
     means = _means(accuracies)
     console.print(_table(accuracies))
     _, gain = comparisons(rows, "tent", "ttc")
+    low, high = (decimal(100 * end, 1, sign=True) for end in (gain.low, gain.high))
     console.print(
-        f"\nBatch statistics alone bring {number(means['NORM'] - means['SOURCE'], sign=True)} points over the source "
-        f"model. TTC is {number(100 * gain.estimate, sign=True)} points from TENT (95 % interval "
-        f"{number(100 * gain.low, sign=True)} to {number(100 * gain.high, sign=True)}, {rows[0].protocol.images:,} "
-        "images)."
+        f"\nBatch statistics alone add {decimal(means['NORM'] - means['SOURCE'], 1, sign=True)} points to the source "
+        f"model. TTC - TENT: {decimal(100 * gain.estimate, 1, sign=True)} points (95 % interval {low} to {high}, "
+        f"{plural(rows[0].protocol.images, 'image')})."
     )
     steps = -(-rows[0].protocol.images // rows[0].protocol.batch_size) - 1
     console.print(
-        f"Only {steps} of TENT's steps and {steps // 2} of TTC's came before an answer here, so learning shows little "
-        "and TTC's lead is mostly that of answering with the mean over the image and its mirror image."
+        f"TENT took only {plural(steps, 'step')} and TTC {steps // 2} before the last batch, so learning shows little, "
+        "and TTC's lead is mostly that of predicting with the mean over the image and its mirror image."
         if steps < FEW
-        else f"{steps} of TENT's steps and {steps // 2} of TTC's came before an answer."
+        else f"TENT took {plural(steps, 'step')} and TTC {steps // 2} before the last batch."
     )
     console.print(WHY)
 

@@ -72,7 +72,7 @@ def vega_config(colour: Callable[[str], str], font: str) -> dict[str, Any]:
         "background": None,
         "font": font,
         "view": {"stroke": None},
-        "title": {"anchor": "start", "frame": "group", "color": ink, "fontSize": 14, "fontWeight": 600, "offset": 12},
+        "title": {"anchor": "start", "frame": "bounds", "color": ink, "fontSize": 14, "fontWeight": 600, "offset": 12},
         "axis": {
             **{"gridColor": grid, "domain": False, "ticks": False, "labelColor": muted, "titleColor": muted},
             **{"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelPadding": 6},

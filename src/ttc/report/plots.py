@@ -46,10 +46,10 @@ def dot_plot(rows: Mapping[str, Mapping[str, Estimate]], title: str, *, label: s
     series = Series(names)
     average = "datum.value === 'average'"
     base = alt.Chart(alt.Data(values=data)).encode(
-        y=alt.Y("row:N", title=None, sort=[readable(key) for key in rows]).axis(
+        y=alt.Y("row:N", title=None, sort=[readable(key) for key in rows]).scale(padding=0).axis(
             grid=True, bandPosition=0, labelFontWeight={"expr": f"{average} ? 'bold' : 'normal'"},
         ),
-        yOffset=alt.YOffset("series:N", sort=names).scale(paddingOuter=0.9),
+        yOffset=alt.YOffset("series:N", sort=names).scale(paddingOuter=0.6),
         color=series.colour(),
         opacity=series.opacity(),
     )  # fmt: skip
@@ -60,8 +60,8 @@ def dot_plot(rows: Mapping[str, Mapping[str, Estimate]], title: str, *, label: s
         alt.Tooltip("text:N", title=label),
     ]
     whiskers = base.mark_rule(strokeWidth=1.5).encode(x=alt.X("low:Q"), x2="high:Q")
-    marks = base.mark_point(filled=True, size=42).encode(x=x, shape=series.shape(), tooltip=tips)
-    height = len(rows) * (max(26, 5 * len(names)) + 10)  # a lane per method
+    marks = base.mark_point(filled=True, size=38).encode(x=x, shape=series.shape(), tooltip=tips)
+    height = len(rows) * (max(18, 7 * len(names)) + 8)  # a lane per method
     chart = alt.layer(whiskers, marks.add_params(series.pick))
     return finish(chart.properties(height=height), title, names)
 
@@ -114,7 +114,7 @@ def gain_plot(
     tips = [alt.Tooltip("row:N", title=" "), alt.Tooltip("text:N", title="points")]
     colour = alt.when("datum.row === 'TTC'").then(alt.value(ORANGE)).otherwise(alt.value(BLUE))
     bars = base.mark_bar(height=13, opacity=0.75).encode(
-        x=alt.X("value:Q", title=label).scale(nice=True).axis(tickCount=6, labelOverlap=True),
+        x=alt.X("value:Q", title=label).scale(nice=True, padding=8).axis(tickCount=6, labelOverlap=True),
         color=colour,
         tooltip=tips,
     )

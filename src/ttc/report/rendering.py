@@ -1,6 +1,7 @@
 """Plots as files: SVG that follows the reader's colour scheme, PNG and PDF."""
 
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal, cast, get_args
 
 from ttc.errors import TTCError
@@ -41,7 +42,7 @@ def render(spec: Spec, kind: Kind, *, dark: bool = False) -> bytes:
     require_libraries("a figure")
     import vl_convert
 
-    themed = {**spec, "config": _config(spec, dark)}
+    themed = {**spec, "title": wrap(spec["title"], 84), "config": _config(spec, dark)}
     if kind == "png":
         return vl_convert.vegalite_to_png(themed, scale=2)
     if kind == "pdf":

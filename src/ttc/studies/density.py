@@ -55,8 +55,8 @@ def features(measured: Measurements) -> dict[str, Floats]:
     key = hashlib.sha256("".join(protocol.hash for protocol in protocols.values()).encode()).hexdigest()
     path = measured.setup.workload.cache / f"features-{key[:32]}.npz"
     if not path.exists():
-        found = {name: adapted(measured.setup.workload, protocol) for name, protocol in protocols.items()}
-        found["supervised"] = supervised(measured.setup.workload, protocols["TENT"])
+        found = {name: adapted(measured.setup.resolved, protocol) for name, protocol in protocols.items()}
+        found["supervised"] = supervised(measured.setup.resolved, protocols["TENT"])
         with atomic(path) as part, part.open("wb") as file:
             np.savez(file, supervised=found["supervised"], TENT=found["TENT"], TTC=found["TTC"])
     with np.load(path, allow_pickle=False) as cached:

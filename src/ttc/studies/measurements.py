@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from ttc.bench import method_specs
 from ttc.bench.grid import Grid, cells
+from ttc.bench.metrics import Interval, paired_interval
 from ttc.bench.protocol import Protocol
 from ttc.bench.spec import Spec
-from ttc.bench.metrics import Interval, paired_interval
 from ttc.bench.store import Row
 from ttc.studies import paper
 from ttc.studies.profiles import Setup
@@ -56,7 +56,7 @@ def plan(
             device=setup.device,
             threads=threads,
         )
-        made = cells(grid, setup.workload)
+        made = cells(grid, setup.resolved)
         for entry in entries:
             method = _identity(entry)
             for cell in made:
@@ -67,8 +67,8 @@ def plan(
 
 
 def _identity(entry: Entry) -> tuple[str, str]:
-    spec = adapters.complete(Spec.read(entry.method))
-    return spec.name, adapters.options_text(spec)
+    spec = method_specs.with_defaults(Spec.read(entry.method))
+    return spec.name, method_specs.options_json(spec)
 
 
 class Measurements:

@@ -1,9 +1,10 @@
 """Profiles: the same study on the shipped model and images, on all of CIFAR-10, or on the paper's models and data."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from ttc.bench.workload import Workload
+from ttc.bench.workload import ResolvedWorkload, Workload
 from ttc.data import catalogue, data_root, fetching
 from ttc.errors import TTCError
 
@@ -86,6 +87,11 @@ class Setup:
     column: str
     needs: tuple[Need, ...]
     note: str = ""
+
+    @cached_property
+    def resolved(self) -> ResolvedWorkload:
+        """The data and the model, found once for planning and running."""
+        return self.workload.resolve()
 
 
 def setup(

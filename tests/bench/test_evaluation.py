@@ -1,7 +1,6 @@
 import copy
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,33 +9,47 @@ import torch
 from torch import Tensor, nn
 
 import ttc
-from tests.bench.conftest import domain, protocol
+from tests.bench.conftest import CountedImages, domain, protocol
 from ttc.bench import SCENARIOS, Batch, Scenario, evaluate
-from ttc.bench.evaluate import LIVE
 from ttc.bench.metrics import calibration_error
 from ttc.bench.store import TRACE
 from ttc.core import Adapter
 from ttc.data import as_tensor
-from ttc.data.images import Images
 from ttc.errors import TTCError
 from ttc.methods import METHODS, Method
 
 
+class Flag:
+    """A part whose state is restored by a reset, which it records."""
+
+    state_attributes = ("value",)
+
+    def __init__(self, shown: list[Tensor | str]) -> None:
+        self.shown = shown
+
+    @property
+    def value(self) -> bool:
+        return True
+
+    @value.setter
+    def value(self, restored: bool) -> None:
+        self.shown.append("reset")
+
+
 class Recorder(Adapter):
-    """Answers as the source model, and keeps what it was shown."""
+    """Predicts as the source model, and records the batches and resets."""
+
+    state_attributes = ("model", "fresh")
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
         self.shown: list[Tensor | str] = []
+        self.fresh = Flag(self.shown)
 
     def adapt(self, x: Tensor) -> Tensor:
         self.shown.append(x)
         with torch.no_grad():
             return torch.as_tensor(self.model(x).logits)
-
-    def reset(self) -> None:
-        super().reset()
-        self.shown.append("reset")
 
 
 @pytest.fixture
@@ -47,7 +60,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
         made.append(Recorder(model))
         return made[-1]
 
-    monkeypatch.setitem(METHODS, "recorder", Method(recorder, "nothing", "1/0", "nothing", "a test"))
+    monkeypatch.setitem(METHODS, "recorder", Method(name="recorder", build=recorder))
     return made
 
 
@@ -121,13 +134,13 @@ def test_mixed_batches_show_the_right_pixels(model: nn.Module, recorded: list[Re
     assert ((shown[:, None] == every[None]).flatten(2).all(2).sum(0) == 1).all()
 
 
-def test_an_unfair_scenario_is_refused(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unfair_scenario_is_rejected(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(labels: Any, batch_size: int, seed: int) -> Iterator[Batch]:
         for image in ([0, 1], [1, 2]):
             yield Batch(np.zeros(2, np.int64), np.array(image), reset=False)
 
     monkeypatch.setitem(SCENARIOS, "twice", Scenario(twice))
-    with pytest.raises(TTCError, match="every image once a pass; pass 0 of this one does not"):
+    with pytest.raises(TTCError, match="every image once per pass; pass 0 of this one does not"):
         evaluate(protocol(scenario="twice", images=3), [domain(3)], model)
 
 
@@ -168,25 +181,16 @@ def test_the_trace_follows_the_method(model: nn.Module) -> None:
     assert (accuracy * images).sum() == pytest.approx(evaluate(protocol("ttc"), [domain()], model).accuracy * 60)
 
 
-def test_the_similarity_is_measured_with_the_bandwidth_of_the_method(model: nn.Module) -> None:
-    narrow, wide, unit = (
-        evaluate(protocol(f"ttc(spc_weight=0.0, {option})"), [domain()], model).trace[:, 4].mean()
-        for option in ("bandwidth=0.5", "bandwidth=2", "normalize_features=True")
-    )
-    assert narrow < wide
-    assert unit not in {narrow, wide}
-
-
-def test_warnings_are_kept_with_the_result(model: nn.Module) -> None:
+def test_warnings_are_part_of_the_result(model: nn.Module) -> None:
     result = evaluate(protocol("norm", batch_size=1, images=3), [domain(3)], model)
     assert len(result.warnings) == 1
     assert "a batch of one image" in result.warnings[0]
 
 
-def test_a_model_with_too_few_classes_is_refused(model: nn.Module) -> None:
+def test_a_model_with_too_few_classes_is_rejected(model: nn.Module) -> None:
     data = domain()
     many = type(data)("many", data.array, data.labels, 7)
-    with pytest.raises(TTCError, match="tells 4 classes apart and the data has 7"):
+    with pytest.raises(TTCError, match="the model has 4 classes and the data has 7"):
         evaluate(protocol("norm"), [many], model)
 
 
@@ -196,63 +200,15 @@ def test_other_precisions(model: nn.Module) -> None:
     assert double.nll == pytest.approx(single.nll, rel=1e-4)
 
 
-class Counted:
-    """A domain that counts how many pictures were read."""
-
-    def __init__(self, images: Images) -> None:
-        self.images, self.read, self.most = images, 0, 0
-        self.name, self.labels, self.num_classes, self.checksum = "counted", images.labels, 4, images.checksum
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def pixels(self, indices: Any) -> Any:
-        self.read += len(indices)
-        self.most = max(self.most, len(indices))
-        return self.images.pixels(indices)
-
-
-def test_source_predictions_are_made_once(model: nn.Module, tmp_path: Path) -> None:
-    first = evaluate(protocol("source", batch_size=4), [domain()], model, tmp_path)
-    (kept,) = tmp_path.iterdir()
-    data = Counted(domain())
-    second = evaluate(protocol("source", batch_size=4), [data], model, tmp_path)
-    assert data.read == 1 + LIVE * 4  # a look at the shape, and the batches that are timed
-    assert (first.accuracy, first.nll) == (second.accuracy, second.nll)
-    other = evaluate(protocol("source", batch_size=7, seed=4, scenario="mixed"), [domain()], model, tmp_path)
-    np.testing.assert_array_equal(other.predictions, first.predictions)
-    assert other.nll == pytest.approx(first.nll)
-    assert list(tmp_path.iterdir()) == [kept]
-    evaluate(protocol("source", model_checksum="other"), [domain()], model, tmp_path)
-    evaluate(protocol("source"), [domain(50)], model, tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3
-    without = evaluate(protocol("source", batch_size=4), [domain()], model)
-    assert (without.accuracy, without.nll, without.ece) == (first.accuracy, first.nll, first.ece)
-
-
-def test_kept_predictions_of_another_model_are_noticed(model: nn.Module, tmp_path: Path) -> None:
-    evaluate(protocol("source"), [domain()], model, tmp_path)
-    (kept,) = tmp_path.iterdir()
-    np.save(kept, np.load(kept) + 1)
-    with pytest.raises(TTCError, match="are not this model's; delete that directory"):
-        evaluate(protocol("source"), [domain()], model, tmp_path)
-
-
-def test_a_cache_that_cannot_be_written_is_explained(model: nn.Module, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(TTCError, match=r"cannot write to .*file"):
-        evaluate(protocol("source"), [domain()], model, tmp_path / "file" / "cache")
-
-
 def test_no_more_images_are_read_at_once_than_a_batch(model: nn.Module) -> None:
     for method, most in (("tent", 7), ("source", 100)):
-        data = Counted(domain(250))
+        data = CountedImages(domain(250))
         evaluate(protocol(method, batch_size=7, images=250), [data], model)
         assert data.most == most
 
 
-class Wide(Counted):
-    """Large pictures that are made when asked for: 2,000 of them would take 300 MB."""
+class Wide(CountedImages):
+    """Large images that are made on demand: 2,000 of them would take 300 MB."""
 
     def __init__(self) -> None:
         super().__init__(domain(2000))
@@ -262,7 +218,7 @@ class Wide(Counted):
 
 
 @pytest.mark.slow
-def test_memory_stays_flat_for_large_pictures(model: nn.Module) -> None:
+def test_memory_stays_flat_for_large_images(model: nn.Module) -> None:
     resource = pytest.importorskip("resource")
     cell = protocol("norm", batch_size=10, images=2000)
     evaluate(cell, [domain(20)], model)
