@@ -13,6 +13,7 @@ from ttc.clustering.augmix import augmix
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, entropy, similarity
 from ttc.clustering.selection import BelowMeanEntropy, ClassBalanced, NotSingle, ReliableAndDiverse, SelectAll, Selector
+from ttc.clustering.supports import Supports, initial_supports, prototype_cosines, supports_per_class
 from ttc.clustering.update import (
     OptimizerFactory,
     Updater,
@@ -52,6 +53,7 @@ __all__ = [
     "Selector",
     "SimilarityPreserving",
     "Step",
+    "Supports",
     "Updater",
     "View",
     "assign",
@@ -64,10 +66,13 @@ __all__ = [
     "horizontal_flip",
     "identity",
     "in_input_units",
+    "initial_supports",
     "mean_of_probabilities",
     "mean_of_views",
+    "prototype_cosines",
     "selected_mean",
     "similarity",
     "softmax_entropy",
+    "supports_per_class",
     "vertical_flip",
 ]

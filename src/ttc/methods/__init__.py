@@ -29,6 +29,7 @@ _MODULES = (
     "shot_im",
     "delta",
     "memo",
+    "tast",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
