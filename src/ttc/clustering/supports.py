@@ -50,11 +50,15 @@ class Supports(NamedTuple):
         rows = None if logits is None else logits[selected]
         return Supports(features[selected], labels[selected], entropy[selected], rows)
 
+    def prototypes(self, num_classes: int) -> Tensor:
+        """Return the sum of the unit features of each class (K, D): zero for a class without supports."""
+        sums = self.features.new_zeros(num_classes, self.features.shape[1])
+        return sums.index_add_(0, self.labels, F.normalize(self.features))
 
-@torch.no_grad()
+
 def initial_supports(model: Classifier, *, with_logits: bool = False) -> Supports:
     """Return the rows of the head as the first supports, each labelled by the head itself."""
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), torch.no_grad():  # in this order: the first enables gradients
         rows = model.head_weight.detach().clone()
         logits = F.linear(rows, model.head_weight, getattr(model.head, "bias", None))
         return Supports.of(rows, logits, with_logits=with_logits)

@@ -30,6 +30,7 @@ _MODULES = (
     "delta",
     "memo",
     "tast",
+    "tsd",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 

@@ -54,10 +54,8 @@ class T3A(Adapter):
 
     def _prototypes(self) -> tuple[Tensor, Tensor]:
         """Return the unit prototype of each class (K, D), and whether the class has supports (K,)."""
-        features, labels = self.supports.features, self.supports.labels
-        sums = features.new_zeros(self.model.num_classes, features.shape[1])
-        sums.index_add_(0, labels, F.normalize(features))
-        return F.normalize(sums), labels.bincount(minlength=self.model.num_classes) > 0
+        classes = self.model.num_classes
+        return F.normalize(self.supports.prototypes(classes)), self.supports.labels.bincount(minlength=classes) > 0
 
 
 def t3a(model: Classifier, *, filter_size: int | Literal["auto"] | None = "auto") -> T3A:
