@@ -21,7 +21,7 @@ CACHES = {"_accepted", "runner"}  # accepted shapes and bound forward passes: pr
 OPTIONS: dict[str, dict[str, Any]] = {"memo": {"views": 2}}  # fewer views: faster
 OWN = (  # each class once
     *("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip"),
-    *("lame", "shot-im", "delta", "tast", "tsd"),
+    *("lame", "shot-im", "delta", "tast", "tsd", "ttc-memory"),
 )
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 STATELESS = {"source", "norm", "norm-blend", "source+flip", "norm+flip", "lame"}  # these have nothing to learn

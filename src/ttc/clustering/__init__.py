@@ -12,6 +12,7 @@ from ttc.clustering.assignment import (
 from ttc.clustering.augmix import augmix
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, entropy, similarity
+from ttc.clustering.memory import StoredNeighbour
 from ttc.clustering.selection import BelowMeanEntropy, ClassBalanced, NotSingle, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.supports import Supports, initial_supports, prototype_cosines, supports_per_class
 from ttc.clustering.update import (
@@ -53,6 +54,7 @@ __all__ = [
     "Selector",
     "SimilarityPreserving",
     "Step",
+    "StoredNeighbour",
     "Supports",
     "Updater",
     "View",

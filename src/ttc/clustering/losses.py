@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ttc.clustering.assignment import Assignment
+from ttc.core.classifier import Prediction
 from ttc.errors import TTCError
 
 Loss = Callable[[Assignment], Tensor]
@@ -95,7 +96,11 @@ class SimilarityPreserving:
     def __call__(self, assignment: Assignment) -> Tensor:
         if len(assignment.views) < 2:
             raise TTCError("the similarity-preserving constraint compares two views, the assignment has one")
-        (logits, features), (other_logits, other_features) = assignment.views[:2]
+        return self.between(*assignment.views[:2])
+
+    def between(self, prediction: Prediction, neighbour: Prediction) -> Tensor:
+        """Return the loss of each sample (N,) against its neighbour, row by row."""
+        (logits, features), (other_logits, other_features) = prediction, neighbour
         if self.detach_neighbour:
             other_logits, other_features = other_logits.detach(), other_features.detach()
         if self.normalize_features:
