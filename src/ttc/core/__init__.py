@@ -7,6 +7,7 @@ from ttc.core.classifier import Classifier, Prediction, find_head
 from ttc.core.draws import seeded_generator
 from ttc.core.inspection import Inspection, inspect
 from ttc.core.part import Part, SmallBatches
+from ttc.core.predict_only import PredictOnly
 from ttc.core.state import Snapshot
 from ttc.core.statistics import freeze_statistics
 
@@ -16,6 +17,7 @@ __all__ = [
     "Classifier",
     "Inspection",
     "Part",
+    "PredictOnly",
     "Prediction",
     "SavedAdaptation",
     "SmallBatches",
