@@ -7,6 +7,7 @@ from torch import Tensor, nn
 import ttc
 from ttc.clustering import (
     Assignment,
+    Diversity,
     SimilarityPreserving,
     assign,
     identity,
@@ -41,3 +42,12 @@ def test_the_constraint_needs_two_views(model: nn.Module, stream: list[Tensor]) 
     found = assign(Classifier(model), stream[0], [identity], mean_of_views)
     with pytest.raises(ttc.TTCError, match="compares two views, the assignment has one"):
         SimilarityPreserving()(found)
+
+
+def test_diversity_is_smallest_when_classes_are_predicted_equally_often() -> None:
+    even, skewed = torch.eye(3) * 9, torch.eye(3)[[0, 0, 1]] * 9
+    values = [Diversity(2.0)(Assignment(logits, softmax_entropy(logits), ())) for logits in (even, skewed)]
+    mean = skewed.softmax(1).mean(0)
+    torch.testing.assert_close(values[0], torch.full((3,), -2 * torch.tensor(3.0).log().item()), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(values[1], (2 * (mean * (mean + 1e-5).log()).sum()).expand(3))
+    assert (values[0] < values[1]).all()

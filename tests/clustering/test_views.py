@@ -1,5 +1,7 @@
 """The views of the augmentation study."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -22,6 +24,7 @@ def test_random_views_draw_by_seed_and_step(view: RandomView) -> None:
     first = view(x)
     assert first.shape == x.shape
     assert torch.equal(first, view(x))
+    assert not torch.equal(first, dataclasses.replace(view, seed=1)(x))
     view.step = 1
     assert not torch.equal(first, view(x))
     alone = view(x[:2])  # the first images may be drawn otherwise in a smaller batch, but the shape holds

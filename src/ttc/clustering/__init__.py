@@ -8,9 +8,12 @@ from ttc.clustering.assignment import (
     mean_of_probabilities,
     mean_of_views,
 )
+from ttc.clustering.augmix import augmix
 from ttc.clustering.cycle import ClusteringAdapter, Step
-from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
-from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
+from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, entropy, similarity
+from ttc.clustering.memory import StoredNeighbour
+from ttc.clustering.selection import BelowMeanEntropy, ClassBalanced, NotSingle, ReliableAndDiverse, SelectAll, Selector
+from ttc.clustering.supports import Supports, initial_supports, prototype_cosines, supports_per_class
 from ttc.clustering.update import (
     OptimizerFactory,
     Updater,
@@ -35,10 +38,13 @@ from ttc.core.entropy import softmax_entropy
 __all__ = [
     "Assignment",
     "BelowMeanEntropy",
+    "ClassBalanced",
     "ClusteringAdapter",
+    "Diversity",
     "Fuse",
     "GaussianNoise",
     "Loss",
+    "NotSingle",
     "OptimizerFactory",
     "RandomResizedCrop",
     "RandomRotation",
@@ -48,9 +54,12 @@ __all__ = [
     "Selector",
     "SimilarityPreserving",
     "Step",
+    "StoredNeighbour",
+    "Supports",
     "Updater",
     "View",
     "assign",
+    "augmix",
     "batch_mean",
     "batches_for",
     "default_optimizer",
@@ -59,10 +68,13 @@ __all__ = [
     "horizontal_flip",
     "identity",
     "in_input_units",
+    "initial_supports",
     "mean_of_probabilities",
     "mean_of_views",
+    "prototype_cosines",
     "selected_mean",
     "similarity",
     "softmax_entropy",
+    "supports_per_class",
     "vertical_flip",
 ]

@@ -46,7 +46,7 @@ class ClusteringAdapter(Adapter):
         update: Makes the :class:`Updater`, such as ``partial(Updater, accumulate=2)``.
     """
 
-    state_attributes = ("model", "updater", "select", "views")
+    state_attributes = ("model", "updater", "select", "views", "losses", "unselected")
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ttc.core.draws import seeded_generator
 from ttc.core.part import Part
 from ttc.errors import TTCError
 
@@ -58,7 +59,7 @@ class RandomView(Part):
 
     def draws(self) -> torch.Generator:
         """Return the generator of this step; on the CPU, so that every device sees the same draws."""
-        return torch.Generator().manual_seed((self.seed << 32) + self.step)
+        return seeded_generator(self.seed, self.step)
 
 
 @dataclass

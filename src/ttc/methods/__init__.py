@@ -25,6 +25,12 @@ _MODULES = (
     "eta",
     "tipi",
     "ttc",
+    "lame",
+    "shot_im",
+    "delta",
+    "memo",
+    "tast",
+    "tsd",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 

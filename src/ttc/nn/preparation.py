@@ -53,6 +53,29 @@ def copy_with_trainable_norms(model: Classifier, statistics: Statistics = BatchS
     return prepared
 
 
+def copy_with_trainable_parameters(
+    model: Classifier, statistics: Statistics = BatchStatisticsNorm, *, head: bool = True
+) -> Classifier:
+    """Copy a classifier in which all parameters are trainable, with or without those of the head.
+
+    Args:
+        model: The classifier; it is not changed.
+        statistics: Makes the layer that replaces each BatchNorm; those of the batch unless given.
+        head: Whether the parameters of the head are trainable too.
+
+    Returns:
+        A private copy.
+
+    Raises:
+        TTCError: If nothing is left to train.
+    """
+    prepared = frozen_copy(model, statistics).requires_grad_(True)
+    prepared.head.requires_grad_(head)
+    if not any(parameter.requires_grad for parameter in prepared.parameters()):
+        raise TTCError("the model has no parameters beside its head to adapt; use 't3a' or 'source', which need none")
+    return prepared
+
+
 def source_classifier(adapter: Adapter) -> Classifier:
     """Copy the classifier as it was before adaptation; parameters that adaptation cannot change are shared.
 
