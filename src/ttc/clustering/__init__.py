@@ -9,9 +9,16 @@ from ttc.clustering.assignment import (
     mean_of_views,
     softmax_entropy,
 )
+from ttc.clustering.augmentation import BatchAugmentation, Normalize
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
 from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
+from ttc.clustering.teacher import (
+    restore_randomly_,
+    soft_cross_entropy,
+    symmetric_cross_entropy,
+    update_average_,
+)
 from ttc.clustering.update import (
     OptimizerFactory,
     Updater,
@@ -34,11 +41,13 @@ from ttc.clustering.views import (
 
 __all__ = [
     "Assignment",
+    "BatchAugmentation",
     "BelowMeanEntropy",
     "ClusteringAdapter",
     "Fuse",
     "GaussianNoise",
     "Loss",
+    "Normalize",
     "OptimizerFactory",
     "RandomResizedCrop",
     "RandomRotation",
@@ -61,8 +70,12 @@ __all__ = [
     "in_input_units",
     "mean_of_probabilities",
     "mean_of_views",
+    "restore_randomly_",
     "selected_mean",
     "similarity",
+    "soft_cross_entropy",
     "softmax_entropy",
+    "symmetric_cross_entropy",
+    "update_average_",
     "vertical_flip",
 ]

@@ -10,7 +10,12 @@ from ttc.nn.normalization import (
     WindowNorm,
     track_statistics,
 )
-from ttc.nn.preparation import copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.nn.preparation import (
+    copy_with_trainable_norms,
+    copy_with_trainable_parameters,
+    frozen_copy,
+    source_classifier,
+)
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
 __all__ = [
@@ -23,6 +28,7 @@ __all__ = [
     "StatisticsNorm",
     "WindowNorm",
     "copy_with_trainable_norms",
+    "copy_with_trainable_parameters",
     "frozen_copy",
     "replace_batch_norms_",
     "replace_norms_",
