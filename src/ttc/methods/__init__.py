@@ -25,6 +25,7 @@ _MODULES = (
     "eta",
     "tipi",
     "ttc",
+    "cotta",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
