@@ -21,6 +21,7 @@ CACHES = {"_accepted"}  # shapes known to be accepted: predictions do not depend
 OWN = (  # each class once
     *("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip"),
     "cotta",
+    "rotta",
 )
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]

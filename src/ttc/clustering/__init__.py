@@ -12,6 +12,7 @@ from ttc.clustering.assignment import (
 from ttc.clustering.augmentation import BatchAugmentation, Normalize
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
+from ttc.clustering.memory import BalancedMemory
 from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.teacher import (
     restore_randomly_,
@@ -41,6 +42,7 @@ from ttc.clustering.views import (
 
 __all__ = [
     "Assignment",
+    "BalancedMemory",
     "BatchAugmentation",
     "BelowMeanEntropy",
     "ClusteringAdapter",
