@@ -34,12 +34,11 @@ def with_constants(network: nn.Module) -> nn.Module:
     return network
 
 
-@pytest.mark.parametrize("quick", [True, False])
-def test_it_is_the_gradient_with_constant_statistics(quick: bool) -> None:
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_it_is_the_gradient_with_constant_statistics(accelerate: bool) -> None:
     torch.manual_seed(0)
     network, stream = CifarResNet(20).double(), torch.rand(3, 10, 3, 32, 32, dtype=torch.float64)
-    adapter = ttc.adapt(network, "ttc", propagate="selected", ga=False)
-    adapter.model.quick = quick
+    adapter = ttc.adapt(network, "ttc", propagate="selected", ga=False, accelerate=accelerate)
     literal = with_constants(network)
     optimizer = torch.optim.Adam([p for p in literal.parameters() if p.requires_grad], lr=1e-3)
     features: list[Tensor] = []
@@ -57,7 +56,7 @@ def test_it_is_the_gradient_with_constant_statistics(quick: bool) -> None:
         torch.testing.assert_close(adapter(batch), fused.detach(), atol=1e-7, rtol=1e-6)
 
 
-def test_nothing_is_kept_between_batches() -> None:
+def test_no_activation_is_cached_between_batches() -> None:
     adapter = ttc.adapt(CifarResNet(20), "ttc", propagate="selected")
     adapter(torch.rand(6, 3, 32, 32))
     assert all(not module.kept for module in adapter.model.network.modules() if hasattr(module, "kept"))
@@ -70,7 +69,7 @@ def test_it_needs_each_view_by_itself_and_selected_samples(options: dict[str, An
 
 
 def test_propagate_is_all_or_selected() -> None:
-    with pytest.raises(ttc.TTCError, match="propagate is 'all' or 'selected', got 'some'"):
+    with pytest.raises(ttc.TTCError, match="propagate must be 'all' or 'selected', got 'some'"):
         ttc.adapt(CifarResNet(20), "ttc", propagate="some")
 
 

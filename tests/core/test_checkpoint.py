@@ -91,7 +91,7 @@ def test_damaged_and_foreign_files_are_rejected(saved: Path, model: nn.Module, t
         broken.write_bytes(flipped)
         assert str(broken) in rejection(ttc.load_adaptation, model, broken)
     save_file({"x": torch.zeros(1)}, broken)
-    assert "no saved adaptation of this version (format None)" in rejection(ttc.load_adaptation, model, broken)
+    assert "has the format None, this version reads ttc-adaptation-2" in rejection(ttc.load_adaptation, model, broken)
     assert "cannot write" in rejection(ttc.adapt(model, "tent").save, Path("/proc/none/adapted.safetensors"))
 
 
@@ -118,7 +118,7 @@ def test_an_interrupted_save_leaves_the_old_file(
     assert list(saved.parent.iterdir()) == [saved]
 
 
-def test_what_a_file_cannot_hold_is_given_again(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> None:
+def test_what_a_file_cannot_contain_is_passed_again(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> None:
     view = GaussianNoise(std=0.05, seed=3)
     adapter = ttc.adapt(model, "ttc", optimizer=adam, view=view, samples_per_step=48)
     for batch in stream:
@@ -126,7 +126,7 @@ def test_what_a_file_cannot_hold_is_given_again(model: nn.Module, stream: list[T
     adapter.save(tmp_path / "own.safetensors")
     path = tmp_path / "own.safetensors"
     message = rejection(ttc.load_adaptation, model, path)
-    assert "optimizer=partial(torch.optim.adam.Adam, lr=0.01), which a file cannot hold" in message
+    assert "optimizer=partial(torch.optim.adam.Adam, lr=0.01), which a file cannot contain" in message
     assert "view=GaussianNoise(" in rejection(ttc.load_adaptation, model, path, optimizer=adam)
     slow = partial(torch.optim.Adam, lr=1e-3)
     assert "lr=0.001" in rejection(ttc.load_adaptation, model, path, optimizer=slow, view=view)

@@ -3,11 +3,12 @@
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import ClusteringAdapter
@@ -93,3 +94,71 @@ def test_importing_ttc_imports_no_torch() -> None:
 def test_an_unknown_attribute_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'ttc' has no attribute 'adopt'"):
         _ = ttc.adopt
+
+
+class Doubled(ttc.Adapter):
+    """Predicts with twice the logits, to be told from the source."""
+
+    def adapt(self, x: Tensor) -> Tensor:
+        return 2 * self.model(x).logits
+
+
+def doubled(model: ttc.Classifier, *, factor: float = 1.0) -> ttc.Adapter:
+    """DOUBLED: twice the logits.
+
+    Args:
+        factor: Not used.
+    """
+    return Doubled(model)
+
+
+def test_a_builder_of_ones_own_needs_no_table(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> None:
+    adapter, source = ttc.adapt(model, doubled, factor=2.0), ttc.adapt(model, "source")
+    torch.testing.assert_close(adapter(stream[0]), 2 * source(stream[0]))
+    with pytest.raises(
+        ttc.TTCError, match=r"unknown option 'facto' of '.*test_adapt:doubled' \(did you mean 'factor'\?\)"
+    ):
+        ttc.adapt(model, doubled, facto=2.0)
+    adapter.save(tmp_path / "own.safetensors")
+    with pytest.raises(ttc.TTCError, match="pass its builder as method="):
+        ttc.load_adaptation(model, tmp_path / "own.safetensors")
+    loaded = ttc.load_adaptation(model, tmp_path / "own.safetensors", method=doubled)
+    assert torch.equal(loaded(stream[0]), adapter(stream[0]))
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (3, "expected a method's name or a builder function, got int"),
+        (lambda model: model, r"the builder '.*' must return a ttc.Adapter, got Classifier"),
+    ],
+)
+def test_what_is_no_method_is_rejected(method: Any, message: str, model: nn.Module) -> None:
+    with pytest.raises(ttc.TTCError, match=message):
+        ttc.adapt(model, method)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bandwidth": "big"}, "bandwidth must be a number, got 'big'"),
+        ({"optimizer": "sgd"}, "optimizer must be a callable or None, got 'sgd'"),
+        ({"rla": 1}, "rla must be True or False, got 1"),
+        ({"accumulate": 1.5}, "accumulate must be a whole number or None, got 1.5"),
+    ],
+    ids=str,
+)
+def test_an_option_of_the_wrong_type_is_rejected(options: dict[str, Any], message: str, model: nn.Module) -> None:
+    with pytest.raises(ttc.TTCError, match=message):
+        ttc.adapt(model, "ttc", **options)
+
+
+def test_a_registered_method_is_found_by_name(model: nn.Module, stream: list[Tensor]) -> None:
+    entry = ttc.Method(name="doubled", build=doubled)
+    ttc.register(entry)
+    try:
+        assert ttc.adapt(model, "doubled")(stream[0]).shape == (24, 4)
+        with pytest.raises(ttc.TTCError, match="there is a method 'doubled' already"):
+            ttc.register(entry)
+    finally:
+        del ttc.METHODS["doubled"]

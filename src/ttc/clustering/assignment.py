@@ -24,19 +24,26 @@ Fuse = Callable[[Sequence[Tensor]], Tensor]
 
 
 def first_view(logits: Sequence[Tensor]) -> Tensor:
-    """The logits of the first view alone."""
+    """Return the logits of the first view alone."""
     return logits[0]
 
 
 def mean_of_views(logits: Sequence[Tensor]) -> Tensor:
-    """Robust label assignment: the mean of the logits over views.
+    """Average the logits over views: robust label assignment (RLA).
 
     .. math:: \\bar f(x) = (f(x) + f(aug(x))) / 2
 
     Paper: TTC, Sec. "Robust Label Assignment".
 
-    >>> mean_of_views([torch.tensor([[1.0, 3.0]]), torch.tensor([[3.0, 5.0]])]).tolist()
-    [[2.0, 4.0]]
+    Args:
+        logits: The logits of every view, each (N, K).
+
+    Returns:
+        The mean (N, K).
+
+    Example:
+        >>> mean_of_views([torch.tensor([[1.0, 3.0]]), torch.tensor([[3.0, 5.0]])]).tolist()
+        [[2.0, 4.0]]
     """
     total = logits[0]
     for other in logits[1:]:
@@ -45,28 +52,56 @@ def mean_of_views(logits: Sequence[Tensor]) -> Tensor:
 
 
 def mean_of_probabilities(logits: Sequence[Tensor]) -> Tensor:
-    """The log of the mean probability over views: the paper's words "robust probability" taken literally.
+    """Return the log of the mean probability over views: the paper's "robust probability" taken literally.
 
-    >>> mean_of_probabilities([torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]])]).softmax(1).tolist()
-    [[0.5, 0.5]]
+    Args:
+        logits: The logits of every view, each (N, K).
+
+    Returns:
+        Log probabilities (N, K).
+
+    Example:
+        >>> mean_of_probabilities([torch.tensor([[0.0, 0.0]]), torch.tensor([[0.0, 0.0]])]).softmax(1).tolist()
+        [[0.5, 0.5]]
     """
     return torch.stack([one.log_softmax(1) for one in logits]).logsumexp(0) - torch.tensor(len(logits)).log().item()
 
 
 def softmax_entropy(logits: Tensor) -> Tensor:
-    """The entropy in nats of each row's softmax, from logits, in float32 at least: (N, K) -> (N,).
+    """Compute the entropy in nats of each row's softmax, in float32 at least.
 
     .. math:: H(x) = -\\sum_k p_k \\log p_k
 
-    >>> softmax_entropy(torch.zeros(1, 4)).exp().round(decimals=4).tolist()
-    [4.0]
+    Args:
+        logits: (N, K).
+
+    Returns:
+        Entropies (N,).
+
+    Example:
+        >>> softmax_entropy(torch.zeros(1, 4)).exp().round(decimals=4).tolist()
+        [4.0]
     """
     log_probability = logits.log_softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32))
     return -(log_probability.exp() * log_probability).sum(1)
 
 
 def assign(model: Classifier, x: Tensor, views: Sequence[View], fuse: Fuse, *, together: bool = False) -> Assignment:
-    """Label a batch: a forward pass for each view, with batch statistics of its own, or one for all ``together``."""
+    """Label a batch: the A-step.
+
+    Args:
+        model: Predicts each view.
+        x: A validated batch.
+        views: The views to predict.
+        fuse: Fuses the logits of the views.
+        together: Whether the views share one forward pass and its batch statistics.
+
+    Returns:
+        Fused logits, their entropy, and the prediction of each view.
+
+    Raises:
+        TTCError: If the fused logits are not finite.
+    """
     images = [view(x) for view in views]
     if together:
         prediction = model(torch.cat(images))

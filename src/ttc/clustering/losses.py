@@ -1,4 +1,4 @@
-"""Losses of the U-step, one value a sample: the caller selects and averages."""
+"""Losses of the U-step, one value per sample: the caller selects and averages."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,29 +13,47 @@ Loss = Callable[[Assignment], Tensor]
 
 
 def entropy(assignment: Assignment) -> Tensor:
-    """The entropy H of each assigned label: (N,)."""
+    """Return the entropy H of each assigned label: (N,)."""
     return assignment.entropy
 
 
 def similarity(features: Tensor, neighbour: Tensor, bandwidth: float = 1.0) -> Tensor:
-    """How alike two feature vectors are, row by row: (N, D), (N, D) -> (N,) in (0, 1].
+    """Compute the similarity of feature vectors, row by row.
 
     .. math:: \\kappa(x, x') = \\exp(-\\|g(x) - g(x')\\|^2 / 2\\sigma^2)
 
-    >>> similarity(torch.zeros(1, 2), torch.ones(1, 2)).log().tolist()
-    [-1.0]
+    Args:
+        features: (N, D).
+        neighbour: (N, D).
+        bandwidth: σ.
+
+    Returns:
+        Similarities (N,) in (0, 1].
+
+    Example:
+        >>> similarity(torch.zeros(1, 2), torch.ones(1, 2)).log().tolist()
+        [-1.0]
     """
     return torch.exp(-(features - neighbour).square().sum(1) / (2 * bandwidth**2))
 
 
 @dataclass(frozen=True)
 class SimilarityPreserving:
-    """The similarity-preserving constraint between a sample and its neighbour, the second view.
+    """The similarity-preserving constraint (SPC) between a sample and its neighbour, the second view.
 
     .. math:: L_{con}(x) = \\kappa(x, x') \\|f(x) - f(x')\\|^2
 
-    Paper: TTC, Sec. "Similarity-Preserving Constraint". κ is held constant: were it not, the loss as a function of the
-    feature distance would fall again beyond σ√2 and push the pair apart.
+    Paper: TTC, Sec. "Similarity-Preserving Constraint". κ is constant in the backward pass: otherwise the loss as a
+    function of the feature distance would fall again beyond σ√2 and push the pair apart.
+
+    Args:
+        bandwidth: σ of the similarity κ.
+        weight: λ, a factor on the loss.
+        on: Compare ``"logits"`` or ``"probabilities"``.
+        reduction: ``"sum"`` or ``"mean"`` of the squared differences over classes.
+        detach_similarity: Whether κ is constant in the backward pass.
+        normalize_features: Whether features have unit length in κ.
+        detach_neighbour: Whether the second view is constant in the backward pass.
     """
 
     bandwidth: float = 1.0

@@ -18,7 +18,7 @@ Reduce = Callable[[Tensor, Tensor], Tensor]
 
 
 def selected_mean(losses: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum over the number of selected samples, as in the paper's Algorithm 1.
+    """Divide the weighted sum by the number of selected samples, as in the paper's Algorithm 1.
 
     >>> selected_mean(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).item()
     1.5
@@ -27,7 +27,7 @@ def selected_mean(losses: Tensor, weights: Tensor) -> Tensor:
 
 
 def batch_mean(losses: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum over the size of the batch, as in the paper's equation.
+    """Divide the weighted sum by the size of the batch, as in the paper's equation.
 
     >>> batch_mean(torch.tensor([1.0, 2.0, 9.0]), torch.tensor([1.0, 1.0, 0.0])).item()
     1.0
@@ -36,7 +36,7 @@ def batch_mean(losses: Tensor, weights: Tensor) -> Tensor:
 
 
 def default_optimizer(num_classes: int) -> OptimizerFactory:
-    """The paper's optimizers: Adam 1e-3 on CIFAR, SGD 2.5e-4 with momentum 0.9 on ImageNet (500 classes and more)."""
+    """Return the paper's optimizer: Adam, lr 1e-3, on CIFAR; SGD, lr 2.5e-4, momentum 0.9, from 500 classes on."""
     if num_classes < 500:
         return partial(torch.optim.Adam, lr=1e-3)
     return partial(torch.optim.SGD, lr=2.5e-4, momentum=0.9)

@@ -20,12 +20,12 @@ View = Callable[[Tensor], Tensor]
 
 
 def identity(x: Tensor) -> Tensor:
-    """The images themselves."""
+    """Return the images themselves."""
     return x
 
 
 def horizontal_flip(x: Tensor) -> Tensor:
-    """The images mirrored left to right: the paper's choice of aug(x).
+    """Mirror the images left to right: the paper's choice of aug(x).
 
     >>> horizontal_flip(torch.arange(3.0).view(1, 1, 1, 3)).flatten().tolist()
     [2.0, 1.0, 0.0]
@@ -34,7 +34,7 @@ def horizontal_flip(x: Tensor) -> Tensor:
 
 
 def vertical_flip(x: Tensor) -> Tensor:
-    """The images turned upside down.
+    """Turn the images upside down.
 
     >>> vertical_flip(torch.arange(3.0).view(1, 1, 3, 1)).flatten().tolist()
     [2.0, 1.0, 0.0]
@@ -44,7 +44,7 @@ def vertical_flip(x: Tensor) -> Tensor:
 
 @dataclass
 class RandomView(Part):
-    """A view that draws from its seed and step: the same for a repeated call, anew once the step advances.
+    """A view that draws from its seed and step: the same for a repeated call, different once the step advances.
 
     The cycle advances the step after each accepted batch, so a rejected batch leaves no trace.
     """
@@ -57,7 +57,7 @@ class RandomView(Part):
         raise NotImplementedError("a random view defines what it does to a batch")
 
     def draws(self) -> torch.Generator:
-        """The generator of this step; on the CPU, so that every device sees the same draws."""
+        """Return the generator of this step; on the CPU, so that every device sees the same draws."""
         return torch.Generator().manual_seed((self.seed << 32) + self.step)
 
 
@@ -109,7 +109,7 @@ class RandomResizedCrop(RandomView):
 
 
 def in_input_units(pixels: Tensor, normalize: tuple[Sequence[float], Sequence[float]] | None) -> Tensor:
-    """A difference of pixels (N, C, H, W) on the scale of the network's input, which ``(mean, std)`` standardized."""
+    """Convert a difference of pixels (N, C, H, W) to the scale of inputs standardized with ``(mean, std)``."""
     if normalize is None:
         return pixels
     std = torch.as_tensor(normalize[1], dtype=pixels.dtype, device=pixels.device)

@@ -1,4 +1,4 @@
-"""What can be adapted in a model, and what a user should know before trying."""
+"""Report what can be adapted in a model, and what a user should know before trying."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -39,15 +39,24 @@ class Inspection:
 
 
 def inspect(model: nn.Module, *, head: str | None = None, batch_size: int | None = None) -> Inspection:
-    """What adaptation will find in ``model``: its normalization layers, its head, and what stands in the way.
+    """Report what adaptation can change in ``model``: its normalization layers, its head, and known obstacles.
 
-    >>> pool = nn.AdaptiveAvgPool2d(1)
-    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), pool, nn.Flatten(), nn.Linear(4, 2))
-    >>> found = inspect(model)
-    >>> found.head, found.norm_layers, found.affine_parameters
-    ('4', {'BatchNorm2d': 1}, 8)
-    >>> found.warnings
-    ()
+    Args:
+        model: Any classifier.
+        head: The name of the final layer, where it cannot be found.
+        batch_size: The batch size you plan to use, to be warned where it is too small.
+
+    Returns:
+        The findings; ``print`` shows them.
+
+    Example:
+        >>> pool = nn.AdaptiveAvgPool2d(1)
+        >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), pool, nn.Flatten(), nn.Linear(4, 2))
+        >>> found = inspect(model)
+        >>> found.head, found.norm_layers, found.affine_parameters
+        ('4', {'BatchNorm2d': 1}, 8)
+        >>> found.warnings
+        ()
     """
     warnings = []
     classifier: Classifier | None = None
