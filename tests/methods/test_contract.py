@@ -17,11 +17,16 @@ import ttc
 from ttc.clustering import ClusteringAdapter, Step
 from ttc.core import Adapter
 
-CACHES = {"_accepted"}  # shapes known to be accepted: predictions do not depend on it
+CACHES = {"_accepted", "runner"}  # accepted shapes and bound forward passes: predictions do not depend on them
+SOURCE_IMAGES = torch.rand(48, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+OPTIONS: dict[str, dict[str, Any]] = {
+    "rmt": {"source_images": SOURCE_IMAGES, "warm_up_samples": 0},
+}  # what a method cannot be built without
 OWN = (  # each class once
     *("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip"),
     "cotta",
     "rotta",
+    "rmt",
 )
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]
@@ -34,7 +39,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def build(model: nn.Module, name: str) -> Adapter:
     method, _, policy = name.partition("/")
-    return ttc.adapt(model, method, small_batches=policy or False)
+    return ttc.adapt(model, method, small_batches=policy or False, **OPTIONS.get(method, {}))
 
 
 def predict_all(adapter: Adapter, stream: list[Tensor]) -> list[Tensor]:
@@ -255,7 +260,8 @@ def test_saved_and_loaded_is_as_if_never_stopped(
     adapter = build(model, name)
     predict_all(adapter, stream[:3])  # in the middle of an accumulated step
     adapter.save(tmp_path / "adapted.safetensors")
-    loaded = ttc.load_adaptation(model, tmp_path / "adapted.safetensors")
+    options = OPTIONS.get(name.partition("/")[0], {})
+    loaded = ttc.load_adaptation(model, tmp_path / "adapted.safetensors", **options)
     assert differences(values(adapter), values(loaded)) == []
     assert same(predict_all(adapter, stream[3:] + stream * 2), predict_all(loaded, stream[3:] + stream * 2))
     assert differences(values(adapter), values(loaded)) == []
@@ -299,7 +305,7 @@ def test_everything_held_moves_to_a_device(name: str, model: nn.Module, stream: 
     assert adapter.to("meta") is adapter  # a device that every machine has
     # The start is copied from on reset. Where a real device keeps the model's parameters and so the optimizer's, the
     # meta device gives the model new ones, so these two cannot be followed here.
-    stays = re.compile(r"\._initial|\.updater\.(parameters|optimizer)")
+    stays = re.compile(r"\._initial|\.updater\.(parameters|optimizer)|\.config\.options")
     tensors = [(path, value[0]) for path, value in reachable(adapter) if isinstance(value, tuple) and value]
     assert [path for path, tensor in tensors if tensor.device.type != "meta" and not stays.search(path)] == []
 

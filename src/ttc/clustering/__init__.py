@@ -10,6 +10,7 @@ from ttc.clustering.assignment import (
     softmax_entropy,
 )
 from ttc.clustering.augmentation import BatchAugmentation, Normalize
+from ttc.clustering.contrast import contrastive_loss
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
 from ttc.clustering.memory import BalancedMemory
@@ -64,6 +65,7 @@ __all__ = [
     "assign",
     "batch_mean",
     "batches_for",
+    "contrastive_loss",
     "default_optimizer",
     "entropy",
     "first_view",

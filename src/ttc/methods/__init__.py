@@ -27,6 +27,7 @@ _MODULES = (
     "ttc",
     "cotta",
     "rotta",
+    "rmt",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 

@@ -17,6 +17,7 @@ from ttc.nn.preparation import (
     frozen_copy,
     source_classifier,
 )
+from ttc.nn.source_images import require_source_images
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "frozen_copy",
     "replace_batch_norms_",
     "replace_norms_",
+    "require_source_images",
     "source_classifier",
     "source_statistics",
     "track_statistics",
