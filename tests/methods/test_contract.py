@@ -27,6 +27,7 @@ OWN = (  # each class once
     "cotta",
     "rotta",
     "rmt",
+    "tesla",
 )
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]

@@ -1,5 +1,6 @@
 """The paper's view: entropy-based adaptation as clustering, one A-step and one U-step per batch."""
 
+from ttc.clustering.adversarial_augmentation import AugmentationPolicy
 from ttc.clustering.assignment import (
     Assignment,
     Fuse,
@@ -38,11 +39,14 @@ from ttc.clustering.views import (
     horizontal_flip,
     identity,
     in_input_units,
+    random_flip,
+    random_resized_crop,
     vertical_flip,
 )
 
 __all__ = [
     "Assignment",
+    "AugmentationPolicy",
     "BalancedMemory",
     "BatchAugmentation",
     "BelowMeanEntropy",
@@ -74,6 +78,8 @@ __all__ = [
     "in_input_units",
     "mean_of_probabilities",
     "mean_of_views",
+    "random_flip",
+    "random_resized_crop",
     "restore_randomly_",
     "selected_mean",
     "similarity",

@@ -28,6 +28,7 @@ _MODULES = (
     "cotta",
     "rotta",
     "rmt",
+    "tesla",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
