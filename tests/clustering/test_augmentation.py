@@ -83,6 +83,9 @@ def test_blur_is_the_gaussian_kernel() -> None:
     kernel = kernel[:, None] * kernel / kernel.sum() ** 2
     expected = F.conv2d(IMAGES.reshape(12, 1, 8, 10), kernel[None, None]).view(4, 3, 4, 6)
     torch.testing.assert_close(gaussian_blur(IMAGES, 0.7), expected)
+    sigmas = torch.tensor([0.7, 0.2, 1.5, 0.7])
+    alone = [gaussian_blur(image[None], float(sigma)) for image, sigma in zip(IMAGES, sigmas, strict=True)]
+    torch.testing.assert_close(gaussian_blur(IMAGES, sigmas), torch.cat(alone))
 
 
 def test_standardized_images_are_augmented_in_pixels() -> None:

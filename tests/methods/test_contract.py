@@ -28,6 +28,7 @@ OWN = (  # each class once
     "rotta",
     "rmt",
     "tesla",
+    "adacontrast",
 )
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]

@@ -16,6 +16,7 @@ from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
 from ttc.clustering.memory import BalancedMemory
 from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
+from ttc.clustering.strong_view import strong_view
 from ttc.clustering.teacher import (
     restore_randomly_,
     soft_cross_entropy,
@@ -85,6 +86,7 @@ __all__ = [
     "similarity",
     "soft_cross_entropy",
     "softmax_entropy",
+    "strong_view",
     "symmetric_cross_entropy",
     "update_average_",
     "vertical_flip",

@@ -105,12 +105,12 @@ class BatchAugmentation:
         return moved if self.blur is None else gaussian_blur(moved, _uniform(*self.blur, generator))
 
 
-def gaussian_blur(images: Tensor, sigma: float, radius: int = BLUR_RADIUS) -> Tensor:
+def gaussian_blur(images: Tensor, sigma: float | Tensor, radius: int = BLUR_RADIUS) -> Tensor:
     """Blur images with a normalized Gaussian kernel; without padding, so ``radius`` pixels are lost on each side.
 
     Args:
         images: Images (N, C, H, W).
-        sigma: Standard deviation in pixels.
+        sigma: Standard deviation in pixels, one for all or one per image (N,).
         radius: Half the size of the kernel.
 
     Returns:
@@ -121,10 +121,13 @@ def gaussian_blur(images: Tensor, sigma: float, radius: int = BLUR_RADIUS) -> Te
         [[[[1.0]]]]
     """
     offsets = torch.arange(-radius, radius + 1, device=images.device, dtype=images.dtype)
-    kernel = torch.softmax(-offsets.square() / (2 * sigma**2), 0)  # softmax is exp over its sum
-    channels = images.shape[1]
-    rows = F.conv2d(images, kernel.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)
-    return F.conv2d(rows, kernel.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
+    sigmas = torch.as_tensor(sigma, device=images.device, dtype=images.dtype).expand(len(images))
+    kernels = torch.softmax(-offsets.square() / (2 * sigmas[:, None] ** 2), 1)  # softmax is exp over its sum: (N, k)
+    kernels = kernels.repeat_interleave(images.shape[1], 0)  # (N·C, k)
+    channels = images.reshape(1, -1, *images.shape[2:])  # every channel of every image by itself
+    rows = F.conv2d(channels, kernels[:, None, None, :], groups=len(kernels))
+    blurred = F.conv2d(rows, kernels[:, None, :, None], groups=len(kernels))
+    return blurred.view(*images.shape[:2], *blurred.shape[2:])
 
 
 def to_pixels(x: Tensor, normalize: Normalize | None) -> Tensor:

@@ -29,6 +29,7 @@ _MODULES = (
     "rotta",
     "rmt",
     "tesla",
+    "adacontrast",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
