@@ -8,7 +8,6 @@ from ttc.clustering.assignment import (
     first_view,
     mean_of_probabilities,
     mean_of_views,
-    softmax_entropy,
 )
 from ttc.clustering.augmentation import BatchAugmentation, Normalize
 from ttc.clustering.contrast import contrastive_loss
@@ -44,6 +43,7 @@ from ttc.clustering.views import (
     random_resized_crop,
     vertical_flip,
 )
+from ttc.core.entropy import softmax_entropy
 
 __all__ = [
     "Assignment",
