@@ -13,6 +13,8 @@ from ttc.clustering import (
     RandomRotation,
     RandomView,
     horizontal_flip,
+    random_flip,
+    random_resized_crop,
     vertical_flip,
 )
 
@@ -71,3 +73,17 @@ def test_random_views_replay_after_reset(model: nn.Module, stream: list[Tensor])
     assert not torch.equal(first[0], first[1])  # no step yet, but another draw
     adapter.reset()
     assert torch.equal(adapter(stream[0]), first[0])
+
+
+def test_random_flips_are_drawn_per_image() -> None:
+    images = torch.rand(64, 3, 4, 5)
+    found = random_flip(images, torch.Generator().manual_seed(0))
+    flipped = [torch.equal(one, image.flip(-1)) for one, image in zip(found, images, strict=True)]
+    assert 20 < sum(flipped) < 44
+    assert all(is_flipped or torch.equal(*pair) for is_flipped, *pair in zip(flipped, found, images, strict=True))
+
+
+def test_a_crop_of_the_whole_image_is_the_image() -> None:
+    images = torch.rand(4, 3, 6, 6)
+    found = random_resized_crop(images, torch.Generator().manual_seed(0), scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    torch.testing.assert_close(found, images, rtol=1e-4, atol=1e-5)

@@ -18,10 +18,14 @@ from ttc.clustering import ClusteringAdapter, Step
 from ttc.core import Adapter
 
 CACHES = {"_accepted", "runner"}  # accepted shapes and bound forward passes: predictions do not depend on them
-OPTIONS: dict[str, dict[str, Any]] = {"memo": {"views": 2}}  # fewer views: faster
+SOURCE_IMAGES = torch.rand(48, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+OPTIONS: dict[str, dict[str, Any]] = {  # what a method cannot be built without, or is faster with
+    "memo": {"views": 2},
+    "rmt": {"source_images": SOURCE_IMAGES, "warm_up_samples": 0},
+}
 OWN = (  # each class once
     *("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip"),
-    *("lame", "shot-im", "delta", "tast", "tsd", "ttc-memory"),
+    *("lame", "shot-im", "delta", "tast", "tsd", "ttc-memory", "cotta", "rotta", "rmt", "tesla", "adacontrast"),
 )
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 STATELESS = {"source", "norm", "norm-blend", "source+flip", "norm+flip", "lame"}  # these have nothing to learn
@@ -301,7 +305,7 @@ def test_everything_held_moves_to_a_device(name: str, model: nn.Module, stream: 
     assert adapter.to("meta") is adapter  # a device that every machine has
     # The start is copied from on reset. Where a real device keeps the model's parameters and so the optimizer's, the
     # meta device gives the model new ones, so these two cannot be followed here.
-    stays = re.compile(r"\._initial|\.updater\.(parameters|optimizer)")
+    stays = re.compile(r"\._initial|\.updater\.(parameters|optimizer)|\.config\.options")
     tensors = [(path, value[0]) for path, value in reachable(adapter) if isinstance(value, tuple) and value]
     assert [path for path, tensor in tensors if tensor.device.type != "meta" and not stays.search(path)] == []
 

@@ -1,78 +1,96 @@
-"""The similarity-preserving constraint with a true neighbour, from a bounded memory of past batches."""
+"""A small memory of test images, balanced over predicted classes, that prefers recent and confident ones (RoTTA)."""
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from ttc.clustering.assignment import Assignment
-from ttc.clustering.losses import SimilarityPreserving
-from ttc.core.classifier import Prediction
 from ttc.core.part import Part
 from ttc.errors import TTCError
 
 
-@dataclass
-class StoredNeighbour(Part):
-    """Compares each sample with the nearest stored one of the same predicted class, then stores the batch.
+class BalancedMemory(Part):
+    """Stores up to C images with their predicted class, uncertainty u and age a.
 
-    Features and logits of past samples are constant, as they were when stored: of the plain view, labelled by the fused
-    prediction. A sample whose class has not been stored yet has no constraint, a loss of 0. The oldest samples leave
-    the memory first.
+    A class below its quota C / K may take a place of the largest classes when the memory is full; one at its quota
+    replaces an image of its own. An image is replaced if its score is worse, that is larger, than the newcomer's:
+
+    .. math:: \\lambda_t / (1 + e^{-a/C}) + \\lambda_u\\, u / \\ln K
+
+    Images of another shape than those stored start a new memory.
 
     Args:
-        constraint: The loss between a sample and its neighbour.
-        size: The number of samples in the memory; each takes D + K numbers and a label.
+        capacity: C, the number of images.
+        num_classes: K.
+        age_weight: λ_t.
+        uncertainty_weight: λ_u.
     """
 
-    state_attributes: ClassVar[tuple[str, ...]] = ("features", "logits", "labels")
-    constraint: SimilarityPreserving
-    size: int = 1024
-    features: Tensor | None = field(init=False)
-    logits: Tensor | None = field(init=False)
-    labels: Tensor | None = field(init=False)
+    state_attributes = ("images", "labels", "uncertainties", "ages")
 
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise TTCError(f"memory_size is a positive number of samples, got {self.size}")
-        self.features = self.logits = self.labels = None
+    def __init__(
+        self, capacity: int, num_classes: int, *, age_weight: float = 1.0, uncertainty_weight: float = 1.0
+    ) -> None:
+        if capacity < 1:
+            raise TTCError(f"capacity is a positive number of images, got {capacity}")
+        self.capacity, self.num_classes = capacity, num_classes
+        self.age_weight, self.uncertainty_weight = age_weight, uncertainty_weight
+        self.images: list[Tensor] = []
+        self.labels: list[int] = []
+        self.uncertainties: list[float] = []
+        self.ages: list[int] = []
 
-    def __call__(self, assignment: Assignment) -> Tensor:
-        plain, labels = assignment.views[0], assignment.logits.detach().argmax(1)
-        losses = self._compare(plain, labels)
-        self.features = _appended(self.features, plain.features, self.size)
-        self.logits = _appended(self.logits, plain.logits, self.size)
-        self.labels = _appended(self.labels, labels, self.size)
-        return torch.zeros_like(assignment.entropy) if losses is None else losses
+    def __len__(self) -> int:
+        return len(self.images)
 
-    def nearest(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Find the nearest stored sample of the same class.
+    def add(self, image: Tensor, label: int, uncertainty: float) -> bool:
+        """Offer an image (C, H, W) to the memory, whose images all grow older by one.
 
         Args:
-            features: (N, D).
-            labels: The predicted class of each sample (N,).
+            image: The image; a copy is stored.
+            label: Its predicted class.
+            uncertainty: The entropy of its prediction, in nats.
 
         Returns:
-            The index of each neighbour in the memory (N,), and whether there is one (N,).
+            Whether it was stored.
         """
-        assert self.features is not None
-        assert self.labels is not None
-        stored, own = self.features.float(), features.detach().float()
-        if self.constraint.normalize_features:
-            stored, own = F.normalize(stored), F.normalize(own)
-        same = labels[:, None] == self.labels[None]
-        return torch.cdist(own, stored).masked_fill(~same, float("inf")).argmin(1), same.any(1)
+        if self.images and self.images[0].shape != image.shape:
+            self.images, self.labels, self.uncertainties, self.ages = [], [], [], []
+        accepted = self._make_room(label, uncertainty)
+        if accepted:
+            self.images.append(image.detach().clone())
+            self.labels.append(label)
+            self.uncertainties.append(uncertainty)
+            self.ages.append(0)
+        self.ages = [age + 1 for age in self.ages]
+        return accepted
 
-    def _compare(self, plain: Prediction, labels: Tensor) -> Tensor | None:
-        if self.features is None or self.logits is None:
-            return None
-        index, found = self.nearest(plain.features, labels)
-        losses = self.constraint.between(plain, Prediction(self.logits[index], self.features[index]))
-        return torch.where(found, losses, 0.0)
+    def stacked(self) -> tuple[Tensor, Tensor]:
+        """Return the images (M, C, H, W) and their relative ages a / C (M,), class by class, old ones first."""
+        order = sorted(range(len(self)), key=lambda index: self.labels[index])
+        images = torch.stack([self.images[index] for index in order])
+        ages = torch.tensor([self.ages[index] / self.capacity for index in order])
+        return images, ages.to(images)
 
+    def score(self, age: int, uncertainty: float) -> float:
+        """Return how dispensable an image is: larger is worse."""
+        by_age = self.age_weight / (1 + math.exp(-age / self.capacity))
+        return by_age + self.uncertainty_weight * uncertainty / math.log(self.num_classes)
 
-def _appended(stored: Tensor | None, new: Tensor, size: int) -> Tensor:
-    rows = new.detach()[-size:]
-    return rows.clone() if stored is None else torch.cat([stored, rows])[-size:].clone()
+    def _make_room(self, label: int, uncertainty: float) -> bool:
+        """Remove the worst of the images that may be replaced, if need be; tell whether there is room now."""
+        counts = [self.labels.count(other) for other in range(self.num_classes)]
+        below_quota = counts[label] < self.capacity / self.num_classes
+        if below_quota and len(self) < self.capacity:
+            return True
+        classes = {k for k, count in enumerate(counts) if count == max(counts)} if below_quota else {label}
+        worst, worst_score = -1, -math.inf
+        for index in sorted(range(len(self)), key=lambda index: self.labels[index]):
+            score = self.score(self.ages[index], self.uncertainties[index])
+            if self.labels[index] in classes and score >= worst_score:  # of equals, the last
+                worst, worst_score = index, score
+        if worst_score <= self.score(0, uncertainty):
+            return False
+        for stored in (self.images, self.labels, self.uncertainties, self.ages):
+            del stored[worst]
+        return True

@@ -99,14 +99,36 @@ class RandomResizedCrop(RandomView):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __call__(self, x: Tensor) -> Tensor:
-        generator = self.draws()
-        area = torch.rand(len(_images(x)), generator=generator) * (self.scale[1] - self.scale[0]) + self.scale[0]
-        low, high = map(math.log, self.ratio)
-        aspect = (torch.rand(len(x), generator=generator) * (high - low) + low).exp()
-        width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
-        shift = (torch.rand(2, len(x), generator=generator) * 2 - 1) * (1 - torch.stack([width, height]))
-        zero = torch.zeros(len(x))
-        return _resampled(x, torch.stack([width, zero, shift[0], zero, height, shift[1]], 1).view(-1, 2, 3))
+        return random_resized_crop(x, self.draws(), scale=self.scale, ratio=self.ratio)
+
+
+def random_resized_crop(
+    x: Tensor, generator: torch.Generator, *, scale: tuple[float, float], ratio: tuple[float, float] = (3 / 4, 4 / 3)
+) -> Tensor:
+    """Cut a window of random area and aspect ratio out of each image and enlarge it to full size, bilinear.
+
+    Args:
+        x: Images (N, C, H, W).
+        generator: Where the windows are drawn from, on the CPU.
+        scale: Range of the area, as a fraction of the image's.
+        ratio: Range of width over height.
+
+    Returns:
+        Images of the same shape.
+    """
+    area = torch.rand(len(_images(x)), generator=generator) * (scale[1] - scale[0]) + scale[0]
+    low, high = map(math.log, ratio)
+    aspect = (torch.rand(len(x), generator=generator) * (high - low) + low).exp()
+    width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
+    shift = (torch.rand(2, len(x), generator=generator) * 2 - 1) * (1 - torch.stack([width, height]))
+    zero = torch.zeros(len(x))
+    return _resampled(x, torch.stack([width, zero, shift[0], zero, height, shift[1]], 1).view(-1, 2, 3))
+
+
+def random_flip(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirror each image left to right with probability ½, drawn from ``generator``."""
+    flipped = torch.rand(len(_images(x)), generator=generator) < 0.5
+    return torch.where(flipped.to(x.device).view(-1, 1, 1, 1), x.flip(-1), x)
 
 
 def in_input_units(pixels: Tensor, normalize: tuple[Sequence[float], Sequence[float]] | None) -> Tensor:

@@ -69,8 +69,8 @@ class SavedAdaptation:
                     f"{self.path} was saved with {name}={value['described']}, which a file cannot contain; "
                     f"pass it again as {name}=..."
                 )
-        plain = {name: _plain(value) for name, value in self.options.items() if not _is_description(value)}
-        return AdapterConfig(self.method, {**plain, **given})
+        options = {name: given.get(name, _plain(value)) for name, value in self.options.items()}
+        return AdapterConfig(self.method, {**options, **given})
 
 
 def save(adapter: "Adapter", path: Path) -> None:

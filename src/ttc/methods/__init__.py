@@ -31,6 +31,11 @@ _MODULES = (
     "memo",
     "tast",
     "tsd",
+    "cotta",
+    "rotta",
+    "rmt",
+    "tesla",
+    "adacontrast",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
@@ -132,7 +137,9 @@ def adapt(
             adapter = with_small_batches(adapter, small_batches)
             options["small_batches"] = small_batches
         if accelerate:
-            accelerate_(adapter.model, compile=compile, autocast=autocast)
+            for network in adapter.networks():
+                if isinstance(network, Classifier):
+                    accelerate_(network, compile=compile, autocast=autocast)
         adapter.mark_initial()
     adapter.config = AdapterConfig(entry.name, options if head is None else {**options, "head": head})
     return adapter

@@ -4,6 +4,7 @@ from ttc.nn.normalization import (
     BatchStatisticsNorm,
     BlendNorm,
     EmaNorm,
+    RobustNorm,
     RunningNorm,
     SourceNorm,
     StatisticsNorm,
@@ -12,6 +13,7 @@ from ttc.nn.normalization import (
 )
 from ttc.nn.preparation import copy_with_trainable_norms, copy_with_trainable_parameters, frozen_copy, source_classifier
 from ttc.nn.renormalization import BatchRenorm
+from ttc.nn.source_images import require_source_images
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "BatchStatisticsNorm",
     "BlendNorm",
     "EmaNorm",
+    "RobustNorm",
     "RunningNorm",
     "SourceNorm",
     "Statistics",
@@ -29,6 +32,7 @@ __all__ = [
     "frozen_copy",
     "replace_batch_norms_",
     "replace_norms_",
+    "require_source_images",
     "source_classifier",
     "source_statistics",
     "track_statistics",
