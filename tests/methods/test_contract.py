@@ -18,6 +18,9 @@ from ttc.clustering import ClusteringAdapter, Step
 from ttc.core import Adapter
 
 CACHES = {"_accepted"}  # shapes known to be accepted: predictions do not depend on it
+OPTIONS: dict[str, dict[str, Any]] = {
+    "eata": {"source_images": torch.rand(48, 3, 8, 8, generator=torch.Generator().manual_seed(3))}
+}  # what a method cannot be built without
 OWN = ("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip")  # each class once
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]
@@ -30,7 +33,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def build(model: nn.Module, name: str) -> Adapter:
     method, _, policy = name.partition("/")
-    return ttc.adapt(model, method, small_batches=policy or False)
+    return ttc.adapt(model, method, small_batches=policy or False, **OPTIONS.get(method, {}))
 
 
 def predict_all(adapter: Adapter, stream: list[Tensor]) -> list[Tensor]:
@@ -243,7 +246,8 @@ def test_saved_and_loaded_is_as_if_never_stopped(
     adapter = build(model, name)
     predict_all(adapter, stream[:3])  # in the middle of an accumulated step
     adapter.save(tmp_path / "adapted.safetensors")
-    loaded = ttc.load_adaptation(model, tmp_path / "adapted.safetensors")
+    options = OPTIONS.get(name.partition("/")[0], {})
+    loaded = ttc.load_adaptation(model, tmp_path / "adapted.safetensors", **options)
     assert differences(values(adapter), values(loaded)) == []
     assert same(predict_all(adapter, stream[3:] + stream * 2), predict_all(loaded, stream[3:] + stream * 2))
     assert differences(values(adapter), values(loaded)) == []

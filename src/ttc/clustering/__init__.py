@@ -11,6 +11,7 @@ from ttc.clustering.assignment import (
 )
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
+from ttc.clustering.penalty import FisherPenalty, Penalty
 from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.update import (
     OptimizerFactory,
@@ -36,10 +37,12 @@ __all__ = [
     "Assignment",
     "BelowMeanEntropy",
     "ClusteringAdapter",
+    "FisherPenalty",
     "Fuse",
     "GaussianNoise",
     "Loss",
     "OptimizerFactory",
+    "Penalty",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomView",

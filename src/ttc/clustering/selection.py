@@ -1,5 +1,6 @@
 """S(x): which samples take part in the U-step, and with which weight."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -105,6 +106,35 @@ class ReliableAndDiverse(Selector):
 
     def __post_init__(self) -> None:
         self.mean_probability = None
+
+    @classmethod
+    def for_classes(
+        cls,
+        num_classes: int,
+        entropy_margin: float | None = None,
+        redundancy_margin: float | None = None,
+        momentum: float = 0.9,
+    ) -> "ReliableAndDiverse":
+        """Make the selector for a number of classes; margins that are None get the published values.
+
+        Args:
+            num_classes: K.
+            entropy_margin: E0, 0.4 ln K unless given.
+            redundancy_margin: ε, 0.4, 0.1 and 0.05 for 10, 100 and 1,000 classes unless given; else in proportion to
+                1/√K, the cosine of a confident prediction with a uniform one.
+            momentum: The weight of the old value in the moving average m.
+
+        Example:
+            >>> ReliableAndDiverse.for_classes(100).redundancy_margin
+            0.1
+        """
+        published = {10: 0.4, 100: 0.1, 1000: 0.05}
+        epsilon = published.get(num_classes, min(0.95, 0.4 * math.sqrt(10 / num_classes)))
+        return cls(
+            entropy_margin=0.4 * math.log(num_classes) if entropy_margin is None else entropy_margin,
+            redundancy_margin=epsilon if redundancy_margin is None else redundancy_margin,
+            momentum=momentum,
+        )
 
     def __call__(self, assignment: Assignment) -> Tensor:
         value = assignment.entropy.detach()

@@ -25,6 +25,7 @@ _MODULES = (
     "eta",
     "tipi",
     "ttc",
+    "eata",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
@@ -128,7 +129,8 @@ def adapt(
         if accelerate:
             accelerate_(adapter.model, compile=compile, autocast=autocast)
         adapter.mark_initial()
-    adapter.config = AdapterConfig(entry.name, options if head is None else {**options, "head": head})
+    config = AdapterConfig(entry.name, options if head is None else {**options, "head": head})
+    adapter.config = config.without_tensors()
     return adapter
 
 

@@ -11,6 +11,7 @@ from ttc.nn.normalization import (
     track_statistics,
 )
 from ttc.nn.preparation import copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.nn.source_images import require_source_images
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "frozen_copy",
     "replace_batch_norms_",
     "replace_norms_",
+    "require_source_images",
     "source_classifier",
     "source_statistics",
     "track_statistics",
