@@ -21,7 +21,20 @@ CACHES = {"_accepted"}  # shapes known to be accepted: predictions do not depend
 OPTIONS: dict[str, dict[str, Any]] = {
     "eata": {"source_images": torch.rand(48, 3, 8, 8, generator=torch.Generator().manual_seed(3))}
 }  # what a method cannot be built without
-OWN = ("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip")  # each class once
+OWN = (
+    "source",
+    "norm",
+    "norm-blend",
+    "norm-ema",
+    "t3a",
+    "tent",
+    "eta",
+    "tipi",
+    "ttc",
+    "tent+flip",
+    "eata",
+    "sar",
+)  # each class once
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]
 

@@ -26,6 +26,7 @@ _MODULES = (
     "tipi",
     "ttc",
     "eata",
+    "sar",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 

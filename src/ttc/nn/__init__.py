@@ -10,7 +10,7 @@ from ttc.nn.normalization import (
     WindowNorm,
     track_statistics,
 )
-from ttc.nn.preparation import copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.nn.preparation import below_top, copy_with_trainable_norms, frozen_copy, source_classifier
 from ttc.nn.source_images import require_source_images
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
@@ -23,6 +23,7 @@ __all__ = [
     "Statistics",
     "StatisticsNorm",
     "WindowNorm",
+    "below_top",
     "copy_with_trainable_norms",
     "frozen_copy",
     "replace_batch_norms_",
