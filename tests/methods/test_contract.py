@@ -34,6 +34,7 @@ OWN = (
     "tent+flip",
     "eata",
     "sar",
+    "rdumb",
 )  # each class once
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]

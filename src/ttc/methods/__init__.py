@@ -27,6 +27,7 @@ _MODULES = (
     "ttc",
     "eata",
     "sar",
+    "rdumb",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
