@@ -35,6 +35,7 @@ OWN = (
     "eata",
     "sar",
     "rdumb",
+    "deyo",
 )  # each class once
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]

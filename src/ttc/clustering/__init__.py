@@ -23,6 +23,7 @@ from ttc.clustering.update import (
 )
 from ttc.clustering.views import (
     GaussianNoise,
+    PatchShuffle,
     RandomResizedCrop,
     RandomRotation,
     RandomView,
@@ -42,6 +43,7 @@ __all__ = [
     "GaussianNoise",
     "Loss",
     "OptimizerFactory",
+    "PatchShuffle",
     "Penalty",
     "RandomResizedCrop",
     "RandomRotation",

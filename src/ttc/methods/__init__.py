@@ -28,6 +28,7 @@ _MODULES = (
     "eata",
     "sar",
     "rdumb",
+    "deyo",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
