@@ -10,7 +10,7 @@ from ttc.clustering.assignment import (
     softmax_entropy,
 )
 from ttc.clustering.cycle import ClusteringAdapter, Step
-from ttc.clustering.losses import Loss, SimilarityPreserving, entropy, similarity
+from ttc.clustering.losses import Loss, SimilarityPreserving, conservative_entropy, entropy, similarity
 from ttc.clustering.penalty import FisherPenalty, Penalty
 from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.update import (
@@ -58,6 +58,7 @@ __all__ = [
     "assign",
     "batch_mean",
     "batches_for",
+    "conservative_entropy",
     "default_optimizer",
     "entropy",
     "first_view",

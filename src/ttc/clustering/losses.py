@@ -1,12 +1,13 @@
 """Losses of the U-step, one value per sample: the caller selects and averages."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ttc.clustering.assignment import Assignment
+from ttc.clustering.assignment import Assignment, softmax_entropy
 from ttc.errors import TTCError
 
 Loss = Callable[[Assignment], Tensor]
@@ -15,6 +16,24 @@ Loss = Callable[[Assignment], Tensor]
 def entropy(assignment: Assignment) -> Tensor:
     """Return the entropy H of each assigned label: (N,)."""
     return assignment.entropy
+
+
+def conservative_entropy(assignment: Assignment) -> Tensor:
+    """Return the entropy of the beliefs and the uncertainty of each assigned label: (N,) (COME).
+
+    .. math:: b_k = e^{f_k} / S, \\quad u = K / S, \\quad S = \\sum_k e^{f_k} + K
+
+    That is the entropy of K + 1 classes whose last logit is ln K. The norm of the logits is constant in the backward
+    pass, so that the loss cannot fall by making every prediction more confident.
+
+    Args:
+        assignment: Its fused logits are the evidence.
+    """
+    logits = assignment.logits.to(assignment.entropy)
+    norm = logits.norm(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
+    logits = logits / norm * norm.detach()
+    uncertainty = torch.full_like(logits[:, :1], math.log(logits.shape[1]))
+    return softmax_entropy(torch.cat([logits, uncertainty], 1))
 
 
 def similarity(features: Tensor, neighbour: Tensor, bandwidth: float = 1.0) -> Tensor:

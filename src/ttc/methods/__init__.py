@@ -29,6 +29,7 @@ _MODULES = (
     "sar",
     "rdumb",
     "deyo",
+    "come",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
