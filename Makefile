@@ -41,7 +41,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/.core: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) --editable .
+	$(PIP) --editable '.[report]'
 	touch $@
 
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt

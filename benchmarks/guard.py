@@ -25,8 +25,8 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = CifarResNet(20).eval()
-    # Random images may look unhealthy: with limits out of reach everything is measured and nothing done about it.
-    policy = Policy(source_fraction=0, limits=Limits(share=9, classes=1e-9, entropy=1e-9, drift=1e9))
+    # Random images may seem unhealthy: with limits out of reach everything is monitored and nothing is done about it.
+    policy = Policy(source_fraction=0, limits=Limits(class_fraction=9, effective_classes=1e-9, entropy=1e-9, parameter_drift=1e9))
     found = {}
     for size, rounds in ROUNDS.items():
         bare = ttc.adapt(model, "ttc", small_batches=True)
@@ -35,8 +35,8 @@ def main() -> None:
         for turn in range(rounds + 3):
             images = torch.rand(size, 3, 32, 32)
             turns = [("bare", bare), ("guarded", guarded)]
-            for name, answer in turns if turn % 2 else turns[::-1]:
-                spent[name].append(seconds(answer, images))
+            for name, predict in turns if turn % 2 else turns[::-1]:
+                spent[name].append(seconds(predict, images))
         # The lower quartile: what else the machine does makes steps slower, never faster.
         quick = {name: statistics.quantiles(times[3:], n=4)[0] for name, times in spent.items()}
         found[f"batch of {size}"] = round(quick["guarded"] / quick["bare"], 3)

@@ -24,6 +24,7 @@ from ttc.bench import scenarios
 from ttc.bench.environment import cores, environment
 from ttc.bench.grid import Grid, cells
 from ttc.bench.runner import run
+from ttc.bench.scenarios import Domain
 from ttc.bench.spec import Spec
 from ttc.bench.store import Store
 from ttc.bench.workload import Workload
@@ -53,11 +54,11 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
-        workload = Workload("embedded", "embedded", None, Path(folder))
+        workload = Workload("embedded", "embedded", None, Path(folder)).resolve()
         grid = Grid(methods=tuple(map(Spec.read, LITERAL)), images=given.images)
         wanted = cells(grid, workload)
         corruptions = list(dict.fromkeys(cell.corruptions[0] for cell in wanted))
-        shown = {name: workload.domain(name, 5, given.images, workload.cache) for name in corruptions}
+        shown = {name: workload.domain(Domain(name, 5), given.images, cached=True) for name in corruptions}
         found: dict[str, dict[str, float]] = {"literal": {}, "ours": {}}
         taken: dict[str, dict[str, float]] = {"literal": {}, "ours": {}}
         start, model = time.perf_counter(), embedded()

@@ -28,20 +28,20 @@ for _ in range(8):
         schedule.step()
 model.eval()
 
-# 3. What adaptation finds in it, and what would stand in the way.
+# 3. What can be adapted in it, and what would prevent that.
 print(ttc.inspect(model), end="\n\n")
 
 
 # 4. The other 500 images, clean and corrupted, without adaptation and with it.
-def accuracy(answers: ttc.Adapter, batches: tuple[Tensor, ...]) -> float:
-    """The percentage of the last 500 images that are answered correctly, batch by batch."""
-    found = torch.cat([answers(batch).argmax(1) for batch in batches])
-    return 100 * (found == labels[1500:]).float().mean().item()
+def accuracy(adapter: ttc.Adapter, batches: tuple[Tensor, ...]) -> float:
+    """Return the percentage of the last 500 images that are predicted correctly, batch by batch."""
+    predicted = torch.cat([adapter(batch).argmax(1) for batch in batches])
+    return 100 * (predicted == labels[1500:]).float().mean().item()
 
 
 pixels = images.pixels(range(1500, 2000))
 for name in ("clean", "contrast", "fog"):
-    shown = pixels if name == "clean" else corrupt(pixels, name, severity=5)
-    batches = as_tensor(shown).split(100)
+    inputs = pixels if name == "clean" else corrupt(pixels, name, severity=5)
+    batches = as_tensor(inputs).split(100)
     source, adapted = (accuracy(ttc.adapt(model, method), batches) for method in ("source", "ttc"))
     print(f"{name:<11} as trained {source:4.1f} %   adapted {adapted:4.1f} %")

@@ -1,4 +1,4 @@
-"""Adapt to a folder of pictures, one folder a class, and see which pictures the adapted model reads better."""
+"""Adapt to a folder of images with one subfolder per class, and compare the accuracy with and without adaptation."""
 
 import tempfile
 from pathlib import Path
@@ -13,28 +13,28 @@ from ttc.data import as_tensor, embedded, image_folder
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 with tempfile.TemporaryDirectory() as directory:
-    # A folder as a camera in the fog would leave it: DIRECTORY/<class>/<number>.png
+    # A folder as from a camera in the fog: DIRECTORY/<class>/<number>.png
     foggy = corrupt(embedded().pixels(range(300)), "fog", severity=5)
     for number, (pixels, label) in enumerate(zip(foggy, embedded().labels, strict=False)):
         path = Path(directory) / CLASSES[label] / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
         Image.fromarray(pixels).save(path)
 
-    # Classes are numbered by the sorted folder names; `size=224` would fit pictures of other sizes to a square.
+    # Classes are numbered by the sorted folder names; `size=224` would resize and crop other images.
     folder = image_folder(Path(directory))
-    print(f"{len(folder)} pictures of {folder.num_classes} classes in {folder.root.name}")
+    print(f"{len(folder)} images of {folder.num_classes} classes in {folder.root.name}")
 
-    # Files come sorted by class, and a batch of one class misleads adaptation: mix them.
+    # Files are sorted by class, and a batch of one class misleads adaptation: shuffle them.
     order = torch.randperm(len(folder), generator=torch.Generator().manual_seed(0))
-    model = ttc.models.embedded_model()
+    model = ttc.models.embedded()
     methods = {"as trained": ttc.adapt(model, "source"), "adapted": ttc.adapt(model, "ttc")}
-    right = dict.fromkeys(methods, 0)
-    for index in order.split(100):  # only a batch of pictures is in memory at a time
+    correct = dict.fromkeys(methods, 0)
+    for index in order.split(100):  # only one batch of images is in memory at a time
         images = as_tensor(folder.pixels(index.numpy()))
         labels = torch.from_numpy(folder.labels)[index]
         for name, adapter in methods.items():
-            right[name] += int((adapter(images).argmax(1) == labels).sum())
+            correct[name] += int((adapter(images).argmax(1) == labels).sum())
 
-for name, count in right.items():
-    print(f"{name:<10} {100 * count / len(order):.1f} % of the pictures right")
-print("without labels the same is one command: ttc adapt embedded FOLDER")
+for name, count in correct.items():
+    print(f"{name:<10} {100 * count / len(order):.1f} % of the images correct")
+print("without labels, the same is one command: ttc adapt embedded FOLDER")

@@ -1,4 +1,4 @@
-"""Guard two streams: one that adaptation mends, and one that misleads it, where the guard steps in."""
+"""Guard two streams: one that adaptation improves, and one that misleads it, where the guard intervenes."""
 
 import torch
 
@@ -9,11 +9,11 @@ from ttc.deploy import Event, Guard, Stream
 
 images = embedded()
 labels = torch.from_numpy(images.labels)
-model = ttc.models.embedded_model()
+model = ttc.models.embedded()
 
 
-def tell(event: Event) -> None:
-    """Your monitoring goes here."""
+def report(event: Event) -> None:
+    """Send the event to your monitoring; here it is printed."""
     print(f"  the guard, after {event.images} images: {event.action} ({event.reason})")
 
 
@@ -25,16 +25,18 @@ for name, corruption, index in (
 ):
     print(name)
     pixels = as_tensor(corrupt(images.pixels(index.numpy()), corruption, severity=5))
-    guard = Guard(ttc.adapt(model, "ttc", small_batches=True), on_event=tell)
-    answers: dict[str, ttc.Adapter | Guard] = {
+    guard = Guard(ttc.adapt(model, "ttc", small_batches=True), on_event=report)
+    predictors: dict[str, ttc.Adapter | Guard] = {
         "source": ttc.adapt(model, "source"),
         "unguarded": ttc.adapt(model, "ttc", small_batches=True),
         "guarded": guard,
     }
-    for who, adapter in answers.items():
-        # Single images from any thread go in, micro-batches of up to 50 reach the adapter, answers come in order.
-        with Stream(adapter, batch_size=50) as stream:
-            found = torch.stack(list(stream.map(pixels))).argmax(1)
-        print(f"  {who:<10} {100 * (found == labels[index]).float().mean():.1f} % right")
-    shown = {key: round(guard.stats[key], 2) for key in ("images", "rollbacks", "effective_classes", "drift")}
-    print(f"  the guard is {guard.mode}: {shown}")
+    for label, predictor in predictors.items():
+        # Single images from any thread go in, micro-batches of up to 50 are predicted, logits come out in order.
+        with Stream(predictor, batch_size=50) as stream:
+            predicted = torch.stack(list(stream.map(pixels))).argmax(1)
+        print(f"  {label:<10} {100 * (predicted == labels[index]).float().mean():.1f} % correct")
+    signals = {
+        key: round(guard.stats[key], 2) for key in ("images", "rollbacks", "effective_classes", "parameter_drift")
+    }
+    print(f"  the guard is {guard.mode}: {signals}")

@@ -1,5 +1,6 @@
 """Small striped domains and complete protocols on them."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import pytest
 from PIL import Image
 
 from tests.conftest import CLASSES, labelled_images
-from ttc.bench import Protocol, Spec
-from ttc.bench.method_specs import complete, options_text
-from ttc.bench.workload import Workload
+from ttc.bench import Protocol, Row, Spec
+from ttc.bench.method_specs import options_json, with_defaults
+from ttc.bench.workload import ResolvedWorkload, Workload
 from ttc.data import ArrayImages
+from ttc.data.images import Images
 
 
 def domain(count: int = 60, seed: int = 2, gain: float = 0.6, shift: float = 0.1) -> ArrayImages:
@@ -23,14 +25,14 @@ def domain(count: int = 60, seed: int = 2, gain: float = 0.6, shift: float = 0.1
 
 def protocol(method: str = "tent", **changes: Any) -> Protocol:
     """A protocol with every field, some of them changed."""
-    spec = complete(Spec.read(method))
+    spec = with_defaults(Spec.read(method))
     values: dict[str, Any] = {
         "dataset": "stripes",
         "data_checksum": "d",
         "model": "small",
         "model_checksum": "m",
         "method": spec.name,
-        "options": options_text(spec),
+        "options": options_json(spec),
         "corruptions": ("fog",),
         "severity": 5,
         "images": 60,
@@ -44,6 +46,52 @@ def protocol(method: str = "tent", **changes: Any) -> Protocol:
         "version": "0",
     }
     return Protocol(**{**values, **changes})
+
+
+def make_row(
+    method: str = "tent", fraction: float = 0.5, seed: int = 0, corruption: str = "fog", **changes: object
+) -> Row:
+    """A recorded cell of 80 images."""
+    correct = np.random.default_rng([seed, int(100 * fraction), len(corruption)]).random(80) < fraction
+    values = {
+        "protocol": protocol(method, seed=seed, corruptions=(corruption,), data_checksum=corruption),
+        "status": "finished",
+        "figures": {"accuracy": float(correct.mean()), "nll": 1 - fraction, "ece": 0.1, "per_class": [None, 0.5]},
+        "cost": {
+            "forwards": 1.0,
+            "backwards": 1.0,
+            "median_ms": 5.0,
+            "p95_ms": 6.0,
+            "peak_memory_mb": 1.0,
+            "trainable": 4,
+        },
+        "warnings": (),
+        "error": None,
+        "environment": {"torch": "2"},
+        "seconds": 1.0,
+        "recorded": "now",
+        "trace": np.array([[80, 0.5, 0.1, np.nan, np.nan, 0.2]], np.float32),
+        "predictions": np.zeros(80, np.uint16),
+        "correct": correct,
+        "label": method,
+    }
+    return Row(**{**values, **changes})  # type: ignore[arg-type]
+
+
+class CountedImages:
+    """A domain that counts how many images were read."""
+
+    def __init__(self, images: Images) -> None:
+        self.images, self.read, self.most = images, 0, 0
+        self.name, self.labels, self.num_classes, self.checksum = "counted", images.labels, 4, images.checksum
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def pixels(self, indices: Any) -> Any:
+        self.read += len(indices)
+        self.most = max(self.most, len(indices))
+        return self.images.pixels(indices)
 
 
 NETS = """
@@ -67,19 +115,53 @@ def plain(num_classes=3):
 """
 
 
+BUILDERS = """
+import torch
+
+from ttc.core import Adapter
+from ttc.nn import frozen_copy
+
+
+class Sharp(Adapter):
+    def __init__(self, model, temperature):
+        super().__init__(model)
+        self.temperature = temperature
+
+    def adapt(self, x):
+        return self.model(x).logits / self.temperature
+
+
+def sharp(model, *, temperature: float = 1.0, loss=torch.nn.functional.mse_loss):
+    return Sharp(frozen_copy(model), temperature)
+
+
+def demanding(model, *, temperature: float):
+    return Sharp(frozen_copy(model), temperature)
+
+
+def wrong(model):
+    return 5
+
+
+number = 3
+"""
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with pictures of three classes, a module with small networks, and the data root."""
+    """A directory with images of three classes, a module with small networks, and the data root."""
     made_place(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))  # worker processes take it over
+    monkeypatch.syspath_prepend(str(tmp_path))  # worker processes inherit it
     monkeypatch.setenv("TTC_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_methods", raising=False)  # another test's directory
     return tmp_path
 
 
 def made_place(path: Path, per_class: int = 12) -> None:
     random = np.random.default_rng(0)
     (path / "small_nets.py").write_text(NETS)
+    (path / "own_methods.py").write_text(BUILDERS)
     for label, colour in enumerate(("blue", "green", "red")):
         folder = path / "pictures" / colour
         folder.mkdir(parents=True)
@@ -89,5 +171,5 @@ def made_place(path: Path, per_class: int = 12) -> None:
             Image.fromarray(pixels).save(folder / f"{number:02}.png")
 
 
-def workload(model: str = "small_nets:small", dataset: str = "folder:pictures", **changes: Any) -> Workload:
-    return Workload(dataset, model, **changes)
+def workload(model: str = "small_nets:small", dataset: str = "folder:pictures", **changes: Any) -> ResolvedWorkload:
+    return Workload(dataset, model, **changes).resolve()

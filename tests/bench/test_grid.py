@@ -1,16 +1,17 @@
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import ttc
 from tests.bench.conftest import workload
-from ttc.bench import Spec
+from ttc.bench import Spec, method_specs
 from ttc.bench.grid import Grid, cells
+from ttc.core import Adapter
 from ttc.corruptions import CORRUPTIONS
 from ttc.errors import TTCError
+from ttc.files import checksum
 
 
 def specs(*texts: str) -> tuple[Spec, ...]:
@@ -35,7 +36,7 @@ def test_a_cell_states_everything(place: Path) -> None:
     assert len(cell.data_checksum) == len(cell.model_checksum) == 64
 
 
-def test_axes_are_crossed_and_repetitions_dropped(place: Path) -> None:
+def test_axes_are_crossed_and_duplicates_dropped(place: Path) -> None:
     grid = Grid(specs("norm", "tent", "norm"), ("fog", "noise", "fog"), (1, 5), 4, (2, 3), (0, 1, 2), specs("episodic"))
     assert len(cells(grid, workload())) == 2 * 4 * 2 * 2 * 3
 
@@ -71,58 +72,60 @@ def test_changed_weights_change_the_hash(place: Path) -> None:
     assert before.model_checksum != after.model_checksum
 
 
-def test_a_part_of_a_sorted_set_has_every_class(place: Path) -> None:
-    images = workload().domain("clean", 0, 6)
-    assert np.bincount(images.labels).tolist() == [2, 2, 2]
-    whole = workload().domain("clean", 0, None)
-    np.testing.assert_array_equal(images.pixels([0, 5]), whole.pixels([0, 30]))
-    assert images.name == "pictures[6 spread]"
-    assert images.checksum != whole.checksum
-    assert len(workload(dataset="folder:pictures@8").domain("clean", 0, 3).pixels([0])[0]) == 8
-
-
 @pytest.mark.parametrize(
     ("grid", "sentence"),
     [
         (Grid(methods=()), "the grid has no cells: give at least one method"),
         (Grid(corruptions=()), "the grid has no cells"),
         (Grid(seeds=()), "the grid has no cells"),
-        (Grid(corruptions=("fogg",)), r"there is no corruption 'fogg' \(did you mean 'fog'\?\); choose gaussian_noise"),
+        (
+            Grid(corruptions=("fogg",)),
+            r"unknown corruption 'fogg' \(did you mean 'fog'\?\); choose from: gauss",
+        ),
         (Grid(severities=(6,)), "the severity must be 1 to 5, got 6; for uncorrupted images add clean"),
         (Grid(batch_sizes=(0,)), "the batch size must be at least 1, got 0"),
         (Grid(seeds=(-1,)), "the seed must be at least 0, got -1"),
         (Grid(images=0), "the number of images must be at least 1, got 0"),
-        (Grid(images=37), "pictures has 36 images, 37 were asked for"),
+        (Grid(images=37), "pictures has 36 images, 37 requested"),
         (Grid(threads=0), "the number of threads must be at least 1"),
-        (Grid(dtype="float16x"), "dtype must be one of float32, float64, bfloat16, got 'float16x'"),
+        (Grid(dtype="float16x"), "unknown dtype 'float16x' .*; choose from: float32, float64, bfloat16"),
         (Grid(device="gpu"), "there is no device 'gpu'; choose cpu, cuda or cuda:0"),
-        (Grid(methods=(Spec("nrm"),)), "there is no method 'nrm'"),
+        (Grid(methods=(Spec("nrm"),)), "unknown method 'nrm'"),
+        (
+            Grid(methods=specs("own_methods:wrong")),
+            "the builder 'own_methods:wrong' must return a ttc.Adapter",
+        ),
         (Grid(methods=specs("ttc(bandwidth=-1)")), "bandwidth is positive, got -1"),
     ],
 )
-def test_wrong_grids_are_refused(grid: Grid, sentence: str, place: Path) -> None:
+def test_invalid_grids_are_rejected(grid: Grid, sentence: str, place: Path) -> None:
     with pytest.raises(TTCError, match=sentence):
         cells(grid, workload())
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            {"dataset": "cifar11"},
-            r"there is no data set 'cifar11' \(did you mean 'cifar10'\?\); choose embedded, cifar10",
-        ),
-        ({"dataset": "cifar10"}, "CIFAR-10 .*is not at .*ttc data fetch cifar10"),
-        ({"dataset": "folder:absent"}, "absent"),
-        ({"model": "resnet20"}, "the model 'resnet20' comes without weights; give them with --checkpoint FILE"),
-        ({"model": "resnet21"}, "unknown model 'resnet21'"),
-        (
-            {"model": "embedded", "checkpoint": Path("mine.pt")},
-            "comes with its weights .* name the architecture they belong",
-        ),
-        ({"model": "small_nets:few"}, "tells 2 classes apart and folder:pictures has 3; choose a --model"),
-    ],
-)
-def test_wrong_subjects_are_refused(changes: dict[str, Any], sentence: str, place: Path) -> None:
-    with pytest.raises(TTCError, match=sentence):
-        cells(Grid(specs("norm"), ("fog",)), workload(**changes))
+def test_the_source_file_of_an_own_builder_is_part_of_the_hash(place: Path) -> None:
+    grid = Grid(specs("own_methods:sharp(temperature=2.0)", "norm"), ("clean",), images=4)
+    own, norm = cells(grid, workload())
+    file = place / "own_methods.py"
+    assert (own.method, own.options) == ("own_methods:sharp", '{"temperature": 2.0}')
+    assert own.method_checksum == checksum(file)
+    assert norm.method_checksum == ""
+    file.write_text(file.read_text() + "# changed\n")
+    changed, same = cells(grid, workload())
+    assert changed.hash != own.hash
+    assert same.hash == norm.hash
+
+
+def test_an_adapter_is_built_once_per_method(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    build = method_specs.build
+
+    def counted_build(network: nn.Module, method: str, options: str) -> Adapter:
+        built.append(method)
+        return build(network, method, options)
+
+    monkeypatch.setattr(method_specs, "build", counted_build)
+    resolved = workload()
+    cells(Grid(specs("norm", "tent"), ("fog", "snow"), images=4, seeds=(0, 1)), resolved)
+    cells(Grid(specs("norm", "tent"), ("contrast",), images=4, batch_sizes=(7,)), resolved)
+    assert sorted(built) == ["norm", "tent"]

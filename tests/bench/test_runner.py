@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from tests.bench.conftest import workload
-from ttc.bench import Protocol, Row, Spec, Store
-from ttc.bench.estimate import seconds
+from ttc.bench import Row, Spec, Store
 from ttc.bench.grid import Grid, cells
-from ttc.bench.runner import Event, pending, perform, preparations, run
+from ttc.bench.runner import RunEvent, evaluate_cell, pending, preparations, run
 from ttc.core import Adapter
 from ttc.errors import TTCError
 from ttc.methods import METHODS, Method
@@ -39,7 +38,7 @@ def test_a_grid_alone_and_in_parallel_is_equal_to_the_bit(place: Path) -> None:
     wanted = cells(GRID, workload())
     with Store(Path("alone.sqlite")) as alone, Store(Path("parallel.sqlite")) as parallel:
         first = list(run(wanted, workload(), alone, workers=1))
-        moved = dataclasses.replace(workload(), root=place / "elsewhere")  # nothing is taken from the first run's cache
+        moved = workload(root=place / "elsewhere")  # with a cache of its own
         second = list(run(wanted, moved, parallel, workers=2))
         one, other = recorded(alone), recorded(parallel)
     assert len(one) == len(wanted) == 12
@@ -54,7 +53,7 @@ def test_a_grid_alone_and_in_parallel_is_equal_to_the_bit(place: Path) -> None:
     assert all("not finite" in str(error) for error in errors)
 
 
-def test_what_is_finished_is_not_run_again_and_what_failed_is(place: Path) -> None:
+def test_finished_cells_are_not_run_again_and_failed_ones_are(place: Path) -> None:
     wanted = cells(GRID, workload())
     with Store(Path("a.sqlite")) as store:
         events = run(wanted, workload(), store)
@@ -78,7 +77,7 @@ def test_an_unexpected_error_is_recorded_with_its_kind(place: Path, monkeypatch:
     def broken(model: object) -> Adapter:
         raise KeyError("gone")
 
-    monkeypatch.setitem(METHODS, "broken", Method(broken, "", "", "", ""))
+    monkeypatch.setitem(METHODS, "broken", Method(name="broken", build=broken))
     wanted = cells(Grid((Spec("broken"), Spec("norm")), ("clean",), images=12), workload())
     with Store(Path("a.sqlite")) as store:
         list(run(wanted, workload(), store))
@@ -90,7 +89,7 @@ def test_shared_work_is_prepared_once(place: Path) -> None:
     assert len(preparations(wanted, workload())) == 2  # two corruptions, however many cells
     with Store(Path("a.sqlite")) as store:
         events = list(run(wanted, workload(), store))
-    assert events[:2] == [Event(None)] * 2
+    assert events[:2] == [RunEvent(None)] * 2
     names = sorted(path.name.partition("-")[0] for path in workload().cache.iterdir())
     assert names == ["contrast", "fog", "source", "source"]
     clean = cells(Grid((Spec("norm"),), ("clean",), images=12), workload())
@@ -99,7 +98,7 @@ def test_shared_work_is_prepared_once(place: Path) -> None:
 
 def test_a_cache_that_cannot_be_written_stops_the_run_with_a_sentence(place: Path) -> None:
     (place / "file").write_text("")
-    blocked = dataclasses.replace(workload(), root=place / "data")
+    blocked = workload(root=place / "data")
     (place / "data").mkdir()
     (place / "data" / "cache").write_text("")
     wanted = cells(GRID, blocked)
@@ -110,7 +109,7 @@ def test_a_cache_that_cannot_be_written_stops_the_run_with_a_sentence(place: Pat
 def test_data_that_changed_meanwhile_is_noticed(place: Path) -> None:
     (cell,) = cells(Grid((Spec("norm"),), ("clean",), images=12), workload())
     with pytest.raises(TTCError, match="the images of clean 0 changed while the grid ran"):
-        perform(workload(), dataclasses.replace(cell, data_checksum="other"))
+        evaluate_cell(workload(), dataclasses.replace(cell, data_checksum="other"))
 
 
 def test_a_method_that_does_not_fit_the_model_fails_in_its_cell(place: Path) -> None:
@@ -122,13 +121,18 @@ def test_a_method_that_does_not_fit_the_model_fails_in_its_cell(place: Path) -> 
     assert events["source"].accuracy is not None
 
 
-def test_the_forecast_grows_with_the_work(place: Path) -> None:
-    def forecast(grid: Grid, workers: int = 1) -> float:
-        return seconds(cells(grid, workload()), workload(), workers)
+def test_an_own_builder_runs_in_workers_and_its_label_is_recorded(place: Path) -> None:
+    methods = (Spec.read("own_methods:sharp"), Spec.read("own_methods:sharp(temperature=0.5)"))
+    wanted = cells(Grid(methods, ("clean", "fog"), images=12), workload())
+    with Store(Path("a.sqlite")) as store:
+        events = list(run(wanted, workload(), store, workers=2))
+        labels = {row.label for row in store.rows()}
+    assert [event.error for event in events if event.protocol] == [None] * 4
+    assert labels == {"own_methods:sharp", "own_methods:sharp(temperature=0.5)"}
 
-    small = Grid((Spec("ttc"),), ("fog",), images=12, batch_sizes=(4,))
-    large = dataclasses.replace(small, scenarios=(Spec.read("repeated(epochs=500)"),))
-    assert 0 < forecast(small) < forecast(large)
-    assert seconds([], workload(), 1) == 0
-    cell: list[Protocol] = cells(Grid((Spec("tent"),), ("clean",), images=12), workload("small_nets:plain"))
-    assert seconds(cell, workload("small_nets:plain"), 1) == 0  # it cannot run at all
+
+def test_an_own_builder_that_changed_meanwhile_is_noticed(place: Path) -> None:
+    (cell,) = cells(Grid((Spec("own_methods:sharp"),), ("clean",), images=12), workload())
+    (place / "own_methods.py").write_text("")
+    with pytest.raises(TTCError, match="the source file of own_methods:sharp changed while the grid ran"):
+        evaluate_cell(workload(), cell)

@@ -4,19 +4,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttc.bench import SCENARIOS, Batch, Spec
-from ttc.bench.scenarios import complete, stream
+from ttc.bench.scenarios import Domain, domains_of, stream, with_defaults
 from ttc.errors import TTCError
 
 LABELS = [np.arange(23) % 4, np.arange(17) % 4, np.arange(5) % 4]
 
 
 def batches(scenario: str, batch_size: int = 6, seed: int = 0) -> list[Batch]:
-    return list(stream(complete(Spec.read(scenario)), LABELS, batch_size, seed))
+    return list(stream(with_defaults(Spec.read(scenario)), LABELS, batch_size, seed))
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(SCENARIOS)), st.integers(1, 500), st.integers(0, 3))
-def test_every_image_once_a_pass_in_batches_of_the_size(name: str, batch_size: int, seed: int) -> None:
+def test_every_image_once_per_pass_in_batches_of_the_size(name: str, batch_size: int, seed: int) -> None:
     found = batches(name, batch_size, seed)
     expected = {(domain, image) for domain, labels in enumerate(LABELS) for image in range(len(labels))}
     for epoch in range(1 + max(batch.epoch for batch in found)):
@@ -33,7 +33,7 @@ def test_every_image_once_a_pass_in_batches_of_the_size(name: str, batch_size: i
     assert all(np.array_equal(one.image, other.image) for one, other in zip(found, again, strict=True))
 
 
-def test_the_short_last_batch_is_kept() -> None:
+def test_the_last_batch_may_be_short() -> None:
     assert [len(batch.image) for batch in batches("per-domain")] == [6, 6, 6, 5, 6, 6, 5, 5]
     assert [len(batch.image) for batch in batches("mixed")] == [6] * 7 + [3]
 
@@ -61,6 +61,11 @@ def test_gradual_goes_up_and_down() -> None:
     assert SCENARIOS["continual"].severities(5) == (5,)
 
 
+def test_the_domains_of_a_cell() -> None:
+    found = domains_of(Spec("gradual"), ("clean", "fog"), 2)
+    assert found == [Domain("clean", 0), Domain("fog", 1), Domain("fog", 2), Domain("fog", 1)]
+
+
 def test_mixed_batches_hold_several_domains() -> None:
     assert any(len(set(batch.domain.tolist())) > 1 for batch in batches("mixed"))
 
@@ -68,26 +73,29 @@ def test_mixed_batches_hold_several_domains() -> None:
 def test_a_small_alpha_makes_batches_of_few_classes() -> None:
     labels = [np.arange(2000) % 10]
 
-    def largest_share(alpha: float) -> float:
-        found = stream(complete(Spec.of("label-shift", {"alpha": alpha})), labels, 50, 0)
+    def largest_fraction(alpha: float) -> float:
+        found = stream(with_defaults(Spec.of("label-shift", {"alpha": alpha})), labels, 50, 0)
         return float(np.mean([np.bincount(labels[0][batch.image]).max() / len(batch.image) for batch in found]))
 
-    assert largest_share(0.01) > 0.5 > 0.35 > largest_share(1)
-    assert largest_share(1e6) == pytest.approx(0.1, abs=0.01)
+    assert largest_fraction(0.01) > 0.5 > 0.35 > largest_fraction(1)
+    assert largest_fraction(1e6) == pytest.approx(0.1, abs=0.01)
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("continuall", r"there is no scenario 'continuall' \(did you mean 'continual'\?\); the scenarios: per-domain,"),
-        ("label-shift(alfa=1)", r"has no option 'alfa' \(did you mean 'alpha'\?\); its options: alpha"),
-        ("mixed(x=1)", "has no option 'x'; its options: it has none"),
+        ("continuall", r"unknown scenario 'continuall' \(did you mean 'continual'\?\); choose from: per-domain,"),
+        (
+            "label-shift(alfa=1)",
+            r"unknown option of the scenario 'label-shift' 'alfa' \(did you mean 'alpha'\?\)",
+        ),
+        ("mixed(x=1)", "unknown option of the scenario 'mixed' 'x'; there is none"),
         ("label-shift(alpha=0)", "alpha of label-shift must be positive, got 0"),
         ("label-shift(alpha='a')", "alpha of the scenario 'label-shift' must be a number, got 'a'"),
         ("repeated(epochs=0)", "epochs of repeated must be at least 1, got 0"),
         ("repeated(epochs=1.5)", "must be a whole number, got 1.5"),
     ],
 )
-def test_wrong_scenarios_are_refused(text: str, sentence: str) -> None:
+def test_invalid_scenarios_are_rejected(text: str, sentence: str) -> None:
     with pytest.raises(TTCError, match=sentence):
-        complete(Spec.read(text))
+        with_defaults(Spec.read(text))

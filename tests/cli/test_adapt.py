@@ -1,4 +1,4 @@
-"""``ttc adapt`` over folders and arrays: what it writes, how it goes on, what it refuses."""
+"""``ttc adapt`` over folders and arrays: what it writes, how it resumes, what it rejects."""
 
 import csv
 import json
@@ -15,9 +15,10 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 import ttc
-from ttc.cli import adapting
 from ttc.cli.app import app
 from ttc.data import as_tensor
+from ttc.deploy import batch_job
+from ttc.deploy.job_folder import JobFolder, Progress
 from ttc.errors import TTCError
 from ttc.models import build
 
@@ -68,7 +69,7 @@ def test_predictions_summary_adaptation_and_events(run: Run, folder: Path, weigh
     assert list(found[0]) == ["path", "class", "probability", "entropy", "label"]
     assert {row["path"] for row in found} == {f"{name}/{i}.png" for name in ("cat", "dog", "emu") for i in range(10)}
     assert all(row["path"].startswith(row["label"]) for row in found)
-    assert [row["label"] for row in found] != sorted(row["label"] for row in found)  # mixed, not class after class
+    assert [row["label"] for row in found] != sorted(row["label"] for row in found)  # shuffled, not class after class
     summary = json.loads((results / "summary.json").read_text())
     right = sum(row["class"] == row["label"] for row in found)
     assert summary["accuracy"] == round(right / 30, 4)
@@ -77,19 +78,19 @@ def test_predictions_summary_adaptation_and_events(run: Run, folder: Path, weigh
     events = (results / "events.jsonl").read_text().splitlines()
     assert summary["guard_events"] == len(events)
     adapter = ttc.load_adaptation(build("resnet20", checkpoint=weights), results / "adaptation.safetensors")
-    assert adapter.recipe is not None
-    assert adapter.recipe.method == "ttc"
-    assert f"results: {results}" in output
-    assert "is complete already" in run(folder)
+    assert adapter.config is not None
+    assert adapter.config.method == "ttc"
+    assert f"results in         {results}" in output
+    assert f"{results} is complete; remove it to run again" in run(folder)
 
 
 @pytest.mark.parametrize("guard", ["--guard", "--no-guard"])
-def test_it_goes_on_after_an_interruption_as_if_there_was_none(
+def test_it_resumes_after_an_interruption_with_the_same_results(
     guard: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = [guard, "--method", "tent"]
     run(folder, "--out", "whole", *options)
-    monkeypatch.setattr(adapting, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
     calls = []
 
     def interrupted(pixels: NDArray[np.uint8]) -> torch.Tensor:
@@ -98,19 +99,19 @@ def test_it_goes_on_after_an_interruption_as_if_there_was_none(
             raise KeyboardInterrupt
         return as_tensor(pixels)
 
-    monkeypatch.setattr(adapting, "as_tensor", interrupted)
+    monkeypatch.setattr(batch_job, "as_tensor", interrupted)
     output = run(folder, "--out", "parts", *options)
     assert output.startswith("130 ")
-    assert "stopped; 16 of 30 images are kept in parts" in output
+    assert "stopped: 16 of 30 images are saved in parts" in output
     with Path("parts/predictions.csv").open("a") as file:
         file.write("written after the checkpoint\n")
     if guard == "--guard":
         state = Path("parts/guard-16.pt").read_bytes()
         Path("parts/guard-16.pt").write_bytes(b"damaged")
-        with pytest.raises(TTCError, match=r"cannot go on from parts/guard-16.pt; remove parts to start anew"):
+        with pytest.raises(TTCError, match=r"cannot resume from parts/guard-16.pt; remove parts to start again"):
             run(folder, "--out", "parts", *options)
         Path("parts/guard-16.pt").write_bytes(state)
-    run(folder, "--out", "parts", *options)
+    assert "resuming after 16 of 30 images" in run(folder, "--out", "parts", *options)
     assert calls == [8, 8, 8, 8, 6]
     names = {"predictions.csv", "summary.json", "events.jsonl", "progress.json", "adaptation.safetensors"}
     assert {path.name for path in Path("parts").iterdir()} == names
@@ -120,28 +121,28 @@ def test_it_goes_on_after_an_interruption_as_if_there_was_none(
 
 
 def digest(name: str) -> str:
-    """That of the adaptation a run left."""
+    """Return the digest in the adaptation that a run saved."""
     with safe_open(f"{name}/adaptation.safetensors", "pt") as saved:
         return str(saved.metadata()["digest"])
 
 
 @pytest.mark.parametrize("checkpoint", [1, 2, 4])
-def test_a_kill_amid_a_checkpoint_costs_that_checkpoint_alone(
+def test_a_kill_while_saving_a_checkpoint_loses_only_that_checkpoint(
     checkpoint: int, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--guard", "--method", "tent"]
     run(folder, "--out", "whole", *options)
-    monkeypatch.setattr(adapting, "CHECKPOINT_SECONDS", 0.0)
-    kept, before = adapting._Writer._keep_progress, []
+    monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
+    write, calls = JobFolder.write_progress, []
 
-    def killed(writer: adapting._Writer, sizes: dict[str, int]) -> None:
-        before.append(writer.done)
-        if len(before) == 1 + checkpoint:  # the first is made before any image
+    def killed(job_folder: JobFolder, progress: Progress) -> None:
+        calls.append(progress.done)
+        if len(calls) == 1 + checkpoint:  # the first is written before any image
             raise KeyboardInterrupt
-        kept(writer, sizes)
+        write(job_folder, progress)
 
-    monkeypatch.setattr(adapting._Writer, "_keep_progress", killed)
-    assert f"stopped; {(checkpoint - 1) * 8} of 30 images are kept in parts" in run(folder, "--out", "parts", *options)
+    monkeypatch.setattr(JobFolder, "write_progress", killed)
+    assert f"stopped: {(checkpoint - 1) * 8} of 30 images are saved in parts" in run(folder, "--out", "parts", *options)
     run(folder, "--out", "parts", *options)
     assert Path("parts/predictions.csv").read_bytes() == Path("whole/predictions.csv").read_bytes()
     assert digest("parts") == digest("whole")
@@ -153,8 +154,8 @@ def test_an_interruption_before_the_first_checkpoint(run: Run, folder: Path, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(adapting, "as_tensor", interrupted)
-        assert "stopped; 0 of 30 images" in run(folder)
+        patch.setattr(batch_job, "as_tensor", interrupted)
+        assert "stopped: 0 of 30 images" in run(folder)
     run(folder)
     assert len(rows(Path("adapted/resnet20-pets/predictions.csv"))) == 30
 
@@ -186,15 +187,6 @@ def test_array_files(labelled: bool, run: Run, tmp_path: Path) -> None:
     assert [row["path"] for row in found] == [f"fog.npy#{i}" for i in range(20)]
 
 
-def test_the_severity_picks_its_part_of_a_published_file(tmp_path: Path) -> None:
-    array = np.lib.format.open_memmap(tmp_path / "fog.npy", mode="w+", dtype=np.uint8, shape=(50_000, 1, 1, 3))
-    array[20_000:30_000] = 7
-    found = adapting.pictures(tmp_path / "fog.npy", None, 3)
-    assert len(found.images) == 10_000
-    assert found.images.pixels([0, 9_999]).tolist() == [[[[7, 7, 7]]]] * 2
-    assert found.names[0] == "fog.npy#20000"
-
-
 def test_a_users_own_function(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "shop_models.py").write_text(
         "from ttc.models import build\n\ndef classifier(num_classes=3):\n    return build('resnet20', num_classes)\n"
@@ -207,31 +199,31 @@ def test_a_users_own_function(run: Run, folder: Path, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "tnt"], "there is no method 'tnt'"),
+        (["--method", "tnt"], "unknown method 'tnt'"),
         (["--device", "cuda:77"], "the device 'cuda:77' cannot be used here"),
         (["--adaptation", "nowhere"], "there is no saved adaptation nowhere"),
-        (["--out", "."], "holds something else; choose another place with --out"),
+        (["--out", "."], "contains other files; choose another folder with --out"),
     ],
 )
-def test_mistakes_are_refused(arguments: list[str], message: str, run: Run, folder: Path) -> None:
+def test_mistakes_are_rejected(arguments: list[str], message: str, run: Run, folder: Path) -> None:
     with pytest.raises(ttc.TTCError, match=message):
         run(folder, *arguments)
 
 
 def test_other_mistakes(run: Run, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ttc.TTCError, match=r"expected a folder of pictures or a \.npy file"):
+    with pytest.raises(ttc.TTCError, match=r"expected a folder of images or a \.npy file"):
         run(tmp_path / "nowhere")
     run(folder)
-    with pytest.raises(ttc.TTCError, match=r"holds another run \(batch_size differ\)"):
+    with pytest.raises(ttc.TTCError, match=r"contains another run \(different: batch_size\)"):
         run(folder, "--batch-size", 9)
     (tmp_path / "broken.npy").write_bytes(b"x")
     with pytest.raises(ttc.TTCError, match="cannot read"):
         run(tmp_path / "broken.npy")
     np.save(tmp_path / "flat.npy", np.zeros((3, 3), np.uint8))
-    with pytest.raises(ttc.TTCError, match="expected uint8 pictures of shape"):
+    with pytest.raises(ttc.TTCError, match="expected uint8 images of shape"):
         run(tmp_path / "flat.npy")
     result = CliRunner().invoke(app, ["adapt", "resnet20", str(folder), "--out", "bare"])
-    assert "comes without weights; give them with --checkpoint" in str(result.exception)
+    assert "has no weights of its own; pass them with --checkpoint" in str(result.exception)
 
 
 @pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is there")

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from ttc.cli.app import app
 from ttc.errors import TTCError
+from ttc.report.libraries import LIBRARIES
 
 
 def invoke(*words: str) -> str:
@@ -17,9 +18,9 @@ def invoke(*words: str) -> str:
     return result.stdout
 
 
-def test_the_comparison_is_told_drawn_and_written(tmp_path: Path) -> None:
-    places = ("--data", str(tmp_path), "--picture", str(tmp_path / "p.png"), "--json", str(tmp_path / "n.json"))
-    shown = invoke("--images", "3", *places)
+def test_the_comparison_is_printed_drawn_and_written(tmp_path: Path) -> None:
+    paths = ("--data", str(tmp_path), "--figure", str(tmp_path / "p.png"), "--json", str(tmp_path / "n.json"))
+    shown = invoke("--images", "3", *paths)
     for text in (
         "SOURCE",
         "TTC",
@@ -27,26 +28,41 @@ def test_the_comparison_is_told_drawn_and_written(tmp_path: Path) -> None:
         "JPEG compression",
         "paper's average",
         "82.5",
-        "Only 0 of TENT's steps",
+        "TENT took only 0 steps and TTC 0",
     ):
         assert text in shown, text
-    with Image.open(tmp_path / "p.png") as picture:
-        assert min(picture.size) > 600
+    with Image.open(tmp_path / "p.png") as figure:
+        assert min(figure.size) > 600
     cells = json.loads((tmp_path / "n.json").read_text())
     assert len(cells) == 7 * 15
     assert {"hash", "method", "accuracy", "images", "batch_size", "scenario", "data_checksum"} <= set(cells[0])
-    again = invoke("--images", "3", *places)  # nothing is run twice
+    again = invoke("--images", "3", *paths)  # nothing is run twice
     assert "[1/105]" in shown
     assert "[1/105]" not in again
 
 
 @pytest.mark.parametrize(("count", "message"), [("0", "must be at least 1, got 0"), ("1000000000", "1 to 2000")])
-def test_an_impossible_number_of_images_is_refused(count: str, message: str, tmp_path: Path) -> None:
+def test_an_impossible_number_of_images_is_rejected(count: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(TTCError, match=message):
         invoke("--images", count, "--data", str(tmp_path))
 
 
-def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+def test_a_data_directory_that_is_a_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TTCError, match="is a file: choose a directory"):
         invoke("--images", "3", "--data", str(tmp_path / "file"))
+
+
+def test_a_figure_of_another_kind_is_rejected_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(TTCError, match=r"a figure is written as \.svg, \.png or \.pdf, got 'p\.bmp'"):
+        invoke("--images", "3", "--data", str(tmp_path), "--figure", str(tmp_path / "p.bmp"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_libraries_the_table_is_still_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LIBRARIES, "no_such_module", "no-such-library")
+    figure = tmp_path / "p.png"
+    shown = invoke("--images", "3", "--data", str(tmp_path), "--figure", str(figure))
+    assert "paper's average" in shown
+    assert "no figure: it needs libraries of the report extra that are not installed: pip install 'no-such" in shown
+    assert not figure.exists()

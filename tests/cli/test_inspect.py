@@ -1,4 +1,4 @@
-"""``ttc inspect`` as a user meets it."""
+"""``ttc inspect`` as a user runs it."""
 
 import pytest
 from typer.testing import CliRunner
@@ -24,6 +24,6 @@ def test_a_batch_of_one_is_warned_of() -> None:
     assert "batch of one" in shown("resnet20", "--batch-size", "1")
 
 
-def test_an_unknown_model_is_a_sentence() -> None:
+def test_an_unknown_model_is_rejected() -> None:
     with pytest.raises(TTCError, match="unknown model 'resnet21'"):
         CliRunner().invoke(app, ["inspect", "resnet21"], catch_exceptions=False)

@@ -19,21 +19,28 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
 def test_methods_lists_all_of_them() -> None:
     shown = run("methods")
     assert shown.returncode == 0
-    assert [line.split()[0] for line in shown.stdout.splitlines()[1 : len(ttc.METHODS) + 1]] == list(ttc.METHODS)
+    table = shown.stdout.split("\n\n")[0].splitlines()[1:]
+    assert [line.split()[0] for line in table if not line.startswith(" ")] == list(ttc.METHODS)
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
 def test_one_method_in_full() -> None:
     shown = run("methods", "ttc")
     assert "Algorithm 1" in shown.stdout
-    assert "bandwidth" in shown.stdout
+    assert "changes: norm affine; fwd/bwd: 2/2; needs: large batches; paper: Lin 2023" in shown.stdout
+    words = " ".join(shown.stdout.split())
+    for option in ttc.METHODS["ttc"].options.values():
+        assert option.meaning, f"{option.name} has no meaning in the docstring of ttc"
+        assert " ".join(str(option).split()) in words
+    assert "select_on (default 'fused'; choices: 'fused', 'plain'): Select by the entropy" in words
+    assert run("methods", "source").stdout.endswith("Options: none\n")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["methods", "tnet"], "ttc: there is no method 'tnet' (did you mean 'tent'?)"), (["nonsense"], "No such command")],
+    [(["methods", "tnet"], "ttc: unknown method 'tnet' (did you mean 'tent'?)"), (["nonsense"], "No such command")],
 )
-def test_a_mistake_is_a_sentence_and_no_traceback(words: list[str], message: str) -> None:
+def test_an_error_is_one_sentence_without_a_traceback(words: list[str], message: str) -> None:
     shown = run(*words)
     assert shown.returncode == 2
     assert message in shown.stderr

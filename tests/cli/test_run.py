@@ -1,7 +1,5 @@
-"""``ttc run`` and ``ttc results`` as a user runs them, on pictures and a network of this test."""
+"""``ttc run`` as a user runs it, on images and a network of this test."""
 
-import csv
-import io
 import json
 import os
 import signal
@@ -21,8 +19,8 @@ from ttc.bench import Row, Store
 from ttc.cli.app import app
 from ttc.errors import TTCError
 
-SUBJECT = ["--dataset", "folder:pictures", "--model", "small_nets:small", "--images", "12", "--batch-size", "5"]
-GRID = [*SUBJECT, "--methods", "norm,tent", "--corruptions", "fog,contrast", "--seeds", "0,1", "--store", "a.sqlite"]
+WORKLOAD = ["--dataset", "folder:pictures", "--model", "small_nets:small", "--images", "12", "--batch-size", "5"]
+GRID = [*WORKLOAD, "--methods", "norm,tent", "--corruptions", "fog,contrast", "--seeds", "0,1", "--store", "a.sqlite"]
 
 
 def ttc(*arguments: str) -> tuple[int, str]:
@@ -35,78 +33,20 @@ def ttc(*arguments: str) -> tuple[int, str]:
 def test_a_grid_from_flags_and_again(place: Path) -> None:
     code, output = ttc("run", *GRID, "--workers", "1")
     assert code == 0
-    assert "8 cells, 0 finished before; results go to a.sqlite" in output
+    assert "8 cells; results go to a.sqlite" in output
     assert "[8/8] tent, contrast 5, per-domain, batch 5, seed 1: " in output
-    assert "to see them: ttc results --store a.sqlite" in output
+    assert "to list them: ttc results --store a.sqlite" in output
     code, output = ttc("run", *GRID)
     assert code == 0
     assert "8 cells, 8 finished before" in output
     assert "[1/" not in output
 
 
-def test_results_as_json_csv_and_table(place: Path) -> None:
-    ttc("run", *GRID, "--workers", "1")
-    _, output = ttc("results", "--store", "a.sqlite", "--format", "json")
-    found = json.loads(output)
-    assert len(found) == 8
-    assert {one["status"] for one in found} == {"finished"}
-    assert all(0 <= one["accuracy"] <= 1 and one["images"] == 12 for one in found)
-    _, output = ttc("results", "--store", "a.sqlite", "--format", "csv", "--method", "tent", "--seed", "1")
-    lines = list(csv.DictReader(io.StringIO(output)))
-    assert [(line["method"], line["corruption"], line["seed"]) for line in lines] == [
-        ("tent", "fog", "1"),
-        ("tent", "contrast", "1"),
-    ]
-    _, output = ttc("results", "--store", "a.sqlite", "--corruption", "fog", "--scenario", "per-domain")
-    assert "4 finished cells" in output
-    assert "fog 5" in output
-    assert "contrast 5" not in output
-    code, output = ttc("results", "--store", "a.sqlite", "--format", "json", "--output", "out.json", "--traces")
-    assert (code, len(json.loads(Path("out.json").read_text())[0]["trace"]["entropy"])) == (0, 3)
-    assert "8 cells are in out.json" in output
-    assert ttc("results", "--store", "a.sqlite", "--format", "json", "--method", "eta")[1].strip() == "[]"
-
-
-def test_summary_comparison_and_difference(place: Path) -> None:
-    ttc("run", *GRID, "--workers", "1")
-    _, output = ttc("results", "--store", "a.sqlite", "--summary")
-    assert "±" in output
-    assert "1/1" in output
-    _, output = ttc("results", "--store", "a.sqlite", "--compare", "norm,tent")
-    assert "mean difference over 4 cells, tent - norm" in output
-    assert "McNemar p" in output
-    with Store(Path("a.sqlite"), readonly=True) as store:
-        hashes = [row.protocol.hash for row in store.rows() if row.protocol.corruptions == ("fog",)]
-    _, output = ttc("results", "--store", "a.sqlite", "--difference", f"{hashes[0][:12]},{hashes[2][:12]}")
-    assert output == "seed: 0 -> 1\n"
-    _, output = ttc("results", "--store", "a.sqlite", "--difference", f"{hashes[0]},{hashes[0]}")
-    assert output == "the same experiment\n"
-    _, output = ttc("results", "--store", "a.sqlite", "--cell", hashes[0][:12])
-    assert f"hash             {hashes[0]}" in output
-    assert "optimizer" in output
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--compare", "norm"], "--compare takes two methods, such as tent,ttc; got 'norm'"),
-        (["--difference", "aa"], "--difference takes the starts of two hashes, such as 1f3a,9c20; got 'aa'"),
-        (["--difference", "aa,zz"], "0 cells have a hash that starts with 'aa'; ttc results lists the cells"),
-        (["--format", "csv", "--output", "/dev/null/x.csv"], "cannot write /dev/null/x.csv: "),
-        (["--format", "parquet"], "Parquet is written to a file: add --output FILE"),
-        (["--store", "absent.sqlite"], "there is no store absent.sqlite"),
-    ],
-)
-def test_wrong_questions_are_refused(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    Store(tmp_path / "empty.sqlite").close()
-    with pytest.raises(TTCError, match=sentence):
-        ttc("results", "--store", str(tmp_path / "empty.sqlite"), *arguments)
-
-
 def test_a_dry_run_writes_nothing(place: Path) -> None:
     code, output = ttc("run", *GRID, "--dry-run", "--workers", "2")
     assert code == 0
     assert output.count("to run") == 8 + 1
+    assert "in every cell: per-domain, batch 5, images 12" in output
     assert "8 cells, 8 to run: about " in output
     assert "with 2 workers; nothing was run or written" in output
     assert not Path("a.sqlite").exists()
@@ -125,11 +65,11 @@ def test_a_grid_from_a_file(place: Path) -> None:
     )
     code, output = ttc("run", "--config", "grid.toml", "--batch-size", "6")
     assert code == 0
-    assert "10 cells, 0 finished before; results go to b.sqlite" in output
+    assert "10 cells; results go to b.sqlite" in output
     _, output = ttc("results", "--store", "b.sqlite", "--format", "json", "--scenario", "continual")
     assert {one["corruption"] for one in json.loads(output)} == {"fog+clean"}
     Path("grid.toml").write_text("corruption = 'fog'\n")
-    with pytest.raises(TTCError, match=r"there is no setting 'corruption' \(did you mean 'corruptions'\?\)"):
+    with pytest.raises(TTCError, match=r"unknown setting 'corruption' \(did you mean 'corruptions'\?\)"):
         ttc("run", "--config", "grid.toml")
 
 
@@ -137,10 +77,8 @@ def test_a_failing_cell_does_not_stop_the_rest(place: Path) -> None:
     broken = ["run", *GRID, "--methods", "norm,tent(optimizer='Adam(lr=1e37)')", "--workers", "1"]
     code, output = ttc(*broken)
     assert code == 1
-    assert (
-        "failed: tent, fog 5, per-domain, batch 5, seed 0: the model's outputs for this batch are not finite" in output
-    )
-    assert "4 of 8 cells failed; the same command tries them again" in output
+    assert "failed: tent(optimizer='Adam(lr=1e+37)'), fog 5, per-domain, batch 5, seed 0: the model's outputs" in output
+    assert "4 of 8 cells failed; run the same command again to retry" in output
     assert len(json.loads(ttc("results", "--store", "a.sqlite", "--format", "json")[1])) == 4
     assert "not finite" in ttc("results", "--store", "a.sqlite", "--failed")[1]
     assert (
@@ -159,6 +97,27 @@ def test_a_run_that_cannot_write_says_so(place: Path) -> None:
         ttc("run", *GRID)
     with pytest.raises(TTCError, match="the grid has no cells"):
         ttc("run", *GRID, "--methods", "")
+
+
+def test_one_cell_is_not_called_cells(place: Path) -> None:
+    _, output = ttc("run", *WORKLOAD, "--methods", "norm", "--corruptions", "fog", "--store", "a.sqlite")
+    assert "1 cell; results go to a.sqlite" in output
+    assert "mean over 1 corruption and 1 seed" in output
+    _, output = ttc("run", *WORKLOAD, "--methods", "norm", "--corruptions", "fog", "--store", "a.sqlite", "--dry-run")
+    assert "1 cell, all finished; nothing was run or written" in output
+
+
+def test_a_method_of_ones_own(place: Path) -> None:
+    own = ["run", *GRID, "--methods", "norm,own_methods:sharp(temperature=0.5)", "--seeds", "0", "--workers", "2"]
+    code, output = ttc(*own)
+    assert code == 0
+    assert "own_methods:sharp(temperature=0.5), fog 5, per-domain, batch 5, seed 0: " in output
+    assert "4 cells, 4 finished before" in ttc(*own)[1]
+    file = place / "own_methods.py"
+    file.write_text(file.read_text() + "# changed\n")
+    assert "4 cells, 2 finished before" in ttc(*own)[1]
+    with pytest.raises(TTCError, match="own_methods:sharper: the module own_methods has no function 'sharper'"):
+        ttc("run", *GRID, "--methods", "own_methods:sharper")
 
 
 STARTER = """
@@ -224,7 +183,7 @@ def test_ten_kills_at_random_moments_leave_the_rows_of_an_uninterrupted_run(tmp_
     assert {path.name for path in leftovers} == {path.name for path in (tmp_path / "whole" / "cache").iterdir()}
 
 
-def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_stops_cleanly_and_says_how_to_resume(tmp_path: Path) -> None:
     made_place(tmp_path)
     listening = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # behind nohup, too
     code = f"{listening}; from ttc.cli.app import main; main()"
@@ -243,5 +202,5 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "cells are finished and kept in a.sqlite: the same command goes on from here" in output
+    assert "of 8 cells finished and stored in a.sqlite; run the same command again to resume" in output
     assert "Traceback" not in output + errors

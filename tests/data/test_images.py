@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ttc.data import ArrayImages, as_tensor, first
+from ttc.data import ArrayImages, as_tensor, subset
 from ttc.errors import TTCError
 
 
@@ -45,19 +45,27 @@ def test_wrong_shapes_are_rejected() -> None:
         ArrayImages("bad", np.zeros((2, 4, 4, 3), np.uint8), np.zeros(3, np.int64), 3)
 
 
-def test_first_keeps_indices_and_rejects_nonsense() -> None:
+def test_a_subset_keeps_indices_and_rejects_impossible_counts() -> None:
     data = images()
-    part = first(data, 4)
+    part = subset(data, 4)
     assert (len(part), part.name, part.num_classes) == (4, "six[:4]", 3)
     assert np.array_equal(part.labels, data.labels[:4])
     assert np.array_equal(part.pixels([3]), data.pixels([3]))
-    assert part.checksum not in {data.checksum, first(data, 3).checksum}
-    assert first(data, 6) is data
+    assert part.checksum not in {data.checksum, subset(data, 3).checksum}
+    assert subset(data, 6) is data
     with pytest.raises(IndexError, match="has 4 images"):
         part.pixels([4])
     for count in (0, -5, 7, 10**9):
         with pytest.raises(TTCError, match=r"six has 6 images, .* requested: choose 1 to 6"):
-            first(data, count)
+            subset(data, count)
+
+
+def test_a_subset_of_sorted_images_has_every_class() -> None:
+    data = ArrayImages("sorted", np.arange(12 * 3, dtype=np.uint8).reshape(12, 1, 1, 3), np.arange(12) // 4, 3)
+    part = subset(data, 6, by_class=True)
+    assert (part.name, part.labels.tolist()) == ("sorted[6 spread]", [0, 0, 1, 1, 2, 2])
+    np.testing.assert_array_equal(part.pixels([1, 5]), data.pixels([2, 10]))
+    assert part.checksum not in {data.checksum, subset(data, 6).checksum}
 
 
 def test_as_tensor_is_unit_scaled_and_channels_last() -> None:

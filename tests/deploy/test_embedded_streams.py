@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 import ttc
-from ttc.corruptions import CORRUPTIONS
-from ttc.data import as_tensor, corrupt_images, first
-from ttc.data.embedded_images import embedded as embedded_images
+from ttc.corruptions import CORRUPTIONS, corrupt
+from ttc.data import as_tensor
+from ttc.data import embedded as embedded_images
 from ttc.deploy import Guard
 from ttc.models import embedded
 
@@ -22,20 +22,21 @@ SMALL, LARGE = 300, 1000  # images of each corruption
 @cache
 def domain(corruption: str, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Images under one corruption at severity 5."""
-    images = corrupt_images(first(embedded_images(), count), corruption, 5, seed)
-    return as_tensor(images.pixels(range(count))), torch.from_numpy(images.labels)
+    images = embedded_images()
+    pixels = corrupt(images.pixels(range(count)), corruption, severity=5, seed=seed)
+    return as_tensor(pixels), torch.from_numpy(images.labels[:count])
 
 
 def batches(images: Tensor, labels: Tensor, size: int) -> Batches:
     return list(zip(images.split(size), labels.split(size), strict=True))
 
 
-def accuracy(answer: Callable[[Tensor], Tensor], stream: Batches) -> float:
-    right = sum(int((answer(images).argmax(1) == labels).sum()) for images, labels in stream)
-    return 100 * right / sum(len(labels) for _, labels in stream)
+def accuracy(predict: Callable[[Tensor], Tensor], stream: Batches) -> float:
+    correct = sum(int((predict(images).argmax(1) == labels).sum()) for images, labels in stream)
+    return 100 * correct / sum(len(labels) for _, labels in stream)
 
 
-def test_ttc_on_single_images_nears_itself_on_batches_of_a_hundred() -> None:
+def test_ttc_on_single_images_comes_close_to_batches_of_a_hundred() -> None:
     def mean(size: int, method: str, **options: bool) -> float:
         found = []
         for corruption in CORRUPTIONS:
@@ -64,8 +65,8 @@ def hard_streams(corruption: str, size: int = 100, seed: int = 0) -> dict[str, B
     }
 
 
-def ends(method: str, stream: Batches, title: str) -> tuple[float, float, Guard]:
-    """Accuracy in the second half of a stream, of the source model and of the guarded method, and the guard."""
+def compare(method: str, stream: Batches, title: str) -> tuple[float, float, Guard]:
+    """Return the accuracy of source model and guarded method in the second half of a stream, and the guard."""
     source, bare = ttc.adapt(embedded(), "source"), ttc.adapt(embedded(), method)
     guard = Guard(ttc.adapt(embedded(), method))
     half = len(stream) // 2
@@ -82,7 +83,7 @@ def ends(method: str, stream: Batches, title: str) -> tuple[float, float, Guard]
 @pytest.mark.parametrize("corruption", ["gaussian_noise", "frost", "contrast", "jpeg_compression", "brightness"])
 def test_guarded_ttc_ends_no_worse_than_the_source_on_hard_streams(corruption: str) -> None:
     for name, stream in hard_streams(corruption).items():
-        shipped, guarded, _ = ends("ttc", stream, f"{corruption}, {name}")
+        shipped, guarded, _ = compare("ttc", stream, f"{corruption}, {name}")
         assert guarded >= shipped - 1
 
 
@@ -90,11 +91,11 @@ def test_guarded_ttc_ends_no_worse_than_the_source_on_hard_streams(corruption: s
     ("method", "corruption", "size"),
     [("ttc", "fog", 50), ("ttc", "pixelate", 50), ("tent", "snow", 100), ("tent", "shot_noise", 50)],
 )
-def test_the_guard_judges_streams_it_was_not_made_for(method: str, corruption: str, size: int) -> None:
+def test_the_guard_on_streams_it_was_not_tuned_for(method: str, corruption: str, size: int) -> None:
     for name, stream in hard_streams(corruption, size, seed=1).items():
         if name in {"sorted classes", "one image"}:
-            shipped, guarded, _ = ends(method, stream, f"{corruption}, N={size}, {name}")
+            shipped, guarded, _ = compare(method, stream, f"{corruption}, N={size}, {name}")
             assert guarded >= shipped - 1
     healthy = batches(*domain(corruption, LARGE, 1), size)
-    _, _, guard = ends(method, healthy, f"{corruption}, N={size}, in random order")
+    _, _, guard = compare(method, healthy, f"{corruption}, N={size}, in random order")
     assert guard.mode == "adapting"

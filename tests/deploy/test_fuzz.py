@@ -1,4 +1,4 @@
-"""Bad input by the thousand: every call answers with finite logits, or refuses in one sentence and changes nothing."""
+"""Thousands of random calls: each returns finite logits, or is rejected in one sentence and changes nothing."""
 
 import tempfile
 import warnings
@@ -66,7 +66,7 @@ OTHERS: list[Any] = [None, 3, "image", [1.0], b"", object(), (1, 2)]
 
 @st.composite
 def images(draw: st.DrawFn, wanted: tuple[int, ...]) -> Any:
-    """Mostly what the model takes, else nearly anything."""
+    """Draw mostly what the model accepts, else nearly anything."""
     if draw(st.integers(0, 19)) == 0:
         return draw(st.sampled_from(OTHERS))
     right = draw(st.integers(0, 2)) > 0
@@ -114,11 +114,11 @@ def count(request: pytest.FixtureRequest) -> Iterator[None]:
     max_examples=150,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking such long plays takes minutes
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking such long sequences takes minutes
     print_blob=True,
 )
 @given(data=st.data())
-def test_every_call_answers_or_refuses(data: st.DataObject) -> None:
+def test_every_call_predicts_or_rejects(data: st.DataObject) -> None:
     make, wanted = MODELS[data.draw(st.sampled_from(sorted(MODELS)))]
     torch.manual_seed(0)
     model = make()
@@ -129,68 +129,68 @@ def test_every_call_answers_or_refuses(data: st.DataObject) -> None:
             small: bool | str = data.draw(st.booleans() | st.sampled_from(["blend", "window"]))
             adapter = ttc.adapt(model, method, small_batches=small)
         except ttc.TTCError:
-            CALLS["model refused"] += 1
+            CALLS["model rejected"] += 1
             return
-        guard = Guard(adapter, Policy(look_every=data.draw(st.integers(1, 9)), patience=1, snapshot_every=1))
-        kept = adapter.state()
+        guard = Guard(adapter, Policy(check_every=data.draw(st.integers(1, 9)), patience=1, snapshot_every=1))
+        initial = adapter.state_dict()
         for _ in range(data.draw(st.integers(5, 20))):
-            act(data, guard, wanted, kept)
+            act(data, guard, wanted, initial)
 
 
-def refused(call: Callable[[Any], T], argument: Any) -> tuple[str | None, T | None]:
-    """The sentence of refusal, or the result; any other error fails the test."""
+def attempt(call: Callable[[Any], T], argument: Any) -> tuple[str | None, T | None]:
+    """Return the message of a rejection, or the result; any other error fails the test."""
     try:
         return None, call(argument)
-    except ttc.TTCError as refusal:
-        return str(refusal), None
+    except ttc.TTCError as error:
+        return str(error), None
 
 
-def act(data: st.DataObject, guard: Guard, wanted: tuple[int, ...], kept: Any) -> None:
+def act(data: st.DataObject, guard: Guard, wanted: tuple[int, ...], initial: Any) -> None:
     adapter = guard.adapter
     action = data.draw(st.sampled_from(["guard"] * 5 + ["adapt", "predict"] * 3 + ["control"]))
     if action == "control":
-        control(data, guard, kept)
+        control(data, guard, initial)
         return
     x = data.draw(images(wanted))
-    before, stats = adapter.state(), guard.stats
-    answer: Callable[[Any], Tensor] = guard if action == "guard" else adapter if action == "adapt" else adapter.predict
-    refusal, logits = refused(answer, x)
+    before, stats = adapter.state_dict(), guard.stats
+    call: Callable[[Any], Tensor] = guard if action == "guard" else adapter if action == "adapt" else adapter.predict
+    message, logits = attempt(call, x)
     if logits is None:
-        assert refusal
-        assert "\n" not in refusal
-        assert equal(before, adapter.state())
-        assert {**guard.stats, "refused_batches": stats["refused_batches"]} == pytest.approx(stats, nan_ok=True)
-        CALLS["refused"] += 1
+        assert message
+        assert "\n" not in message
+        assert equal(before, adapter.state_dict())
+        assert {**guard.stats, "rejected_batches": stats["rejected_batches"]} == pytest.approx(stats, nan_ok=True)
+        CALLS["rejected"] += 1
         return
     assert logits.shape == (len(x), K)
     assert logits.isfinite().all()
     assert not logits.requires_grad
     if action == "predict":
-        assert equal(before, adapter.state())
-    CALLS["answered"] += 1
+        assert equal(before, adapter.state_dict())
+    CALLS["predicted"] += 1
 
 
-def control(data: st.DataObject, guard: Guard, kept: Any) -> None:
+def control(data: st.DataObject, guard: Guard, initial: Any) -> None:
     CALLS["control"] += 1
-    order = data.draw(st.sampled_from(["reset", "freeze", "resume", "rollback", "load_state", "save", "to"]))
+    order = data.draw(st.sampled_from(["reset", "freeze", "resume", "rollback", "load_state_dict", "save", "to"]))
     if order == "rollback":
-        refusal, _ = refused(guard.rollback, data.draw(st.integers(-1, 4)))
-        assert refusal is None or "states to roll back to" in refusal
-    elif order == "load_state":
-        guard.adapter.load_state_dict(kept)
+        message, _ = attempt(guard.rollback, data.draw(st.integers(-1, 4)))
+        assert message is None or "snapshots can be rolled back to" in message
+    elif order == "load_state_dict":
+        guard.adapter.load_state_dict(initial)
     elif order == "save":
         with tempfile.TemporaryDirectory() as folder:
             guard.save(Path(folder) / "saved.safetensors")
-            before = guard.adapter.state()
+            before = guard.adapter.state_dict()
             guard.adapter.load(Path(folder) / "saved.safetensors")
-            assert equal(before, guard.adapter.state())
+            assert equal(before, guard.adapter.state_dict())
     elif order == "to":
         guard.to("cpu")
     else:
         getattr(guard, order)()
 
 
-def test_it_was_by_the_thousand() -> None:
-    assert CALLS["refused"] > 200
-    assert CALLS["answered"] > 200
+def test_there_were_thousands_of_calls() -> None:
+    assert CALLS["rejected"] > 200
+    assert CALLS["predicted"] > 200
     assert CALLS.total() > 1000

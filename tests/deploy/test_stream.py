@@ -1,4 +1,4 @@
-"""Streams: order, micro-batches by count and time, backpressure, shutdown, and bad images among good ones."""
+"""Streams: order, micro-batches by count and time, backpressure, shutdown, and invalid images among valid ones."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from ttc.deploy import Guard, Stream
 
 
 class Recorder:
-    """Answers each image with the number it carries, and remembers the sizes of the batches."""
+    """Returns the number that each image carries, and records the sizes of the batches."""
 
     def __init__(self, gate: threading.Event | None = None) -> None:
         self.sizes: list[int] = []
@@ -44,7 +44,7 @@ def assert_soon(condition: Callable[[], bool]) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(0, 9), max_size=20), batch_size=st.integers(1, 6), capacity=st.integers(1, 12))
-def test_answers_come_in_order_and_whole(sizes: list[int], batch_size: int, capacity: int) -> None:
+def test_predictions_come_in_order_and_complete(sizes: list[int], batch_size: int, capacity: int) -> None:
     """Size 0 stands for a single image (C, H, W)."""
     recorder, items, first = Recorder(), [], 0
     for size in sizes:
@@ -52,9 +52,9 @@ def test_answers_come_in_order_and_whole(sizes: list[int], batch_size: int, capa
         items.append(images[0] if size == 0 else images)
         first += max(1, size)
     with Stream(recorder, batch_size=batch_size, max_wait=0.001, capacity=capacity) as stream:
-        answers = list(stream.map(items))
-    assert [answer.shape for answer in answers] == [(1,) if size == 0 else (size, 1) for size in sizes]
-    assert torch.cat([answer.flatten() for answer in answers] or [torch.empty(0)]).tolist() == list(range(first))
+        found = list(stream.map(items))
+    assert [logits.shape for logits in found] == [(1,) if size == 0 else (size, 1) for size in sizes]
+    assert torch.cat([logits.flatten() for logits in found] or [torch.empty(0)]).tolist() == list(range(first))
     assert sum(recorder.sizes) == first
     assert all(size <= batch_size for size in recorder.sizes)
 
@@ -76,13 +76,13 @@ def test_images_from_many_threads_share_batches() -> None:
     assert len(recorder.sizes) < 64
 
 
-def test_submit_waits_while_the_stream_is_full() -> None:
+def test_submit_blocks_while_the_stream_is_full() -> None:
     gate = threading.Event()
     with Stream(Recorder(gate), batch_size=2, max_wait=0, capacity=4) as stream:
         first = stream.submit(numbered(0, 1))
-        assert_soon(first.running)  # with the adapter, which is kept waiting
+        assert_soon(first.running)  # in the adapter, which waits at the gate
         queued = [stream.submit(numbered(i, 1)) for i in range(1, 5)]
-        with pytest.raises(ttc.TTCError, match=r"4 images wait already and none was answered within 0\.05 seconds"):
+        with pytest.raises(ttc.TTCError, match=r"the stream is full: 4 images are queued"):
             stream.submit(numbered(5, 1), timeout=0.05)
         gate.set()
         late = stream.submit(numbered(9, 1))
@@ -90,7 +90,7 @@ def test_submit_waits_while_the_stream_is_full() -> None:
         assert stream.submit(numbered(0, 30)).result(timeout=10).shape == (30, 1)  # larger than the capacity
 
 
-def test_closing_answers_what_waits() -> None:
+def test_closing_predicts_what_is_queued() -> None:
     gate = threading.Event()
     stream = Stream(Recorder(gate), batch_size=3, max_wait=60)
     futures = [stream.submit(numbered(i, 1)) for i in range(10)]
@@ -102,10 +102,10 @@ def test_closing_answers_what_waits() -> None:
     assert [future.result(timeout=0).item() for future in futures] == list(range(10))
     with pytest.raises(ttc.TTCError, match="the stream is closed"):
         stream.submit(numbered(0, 1))
-    stream.close()  # again does no harm
+    stream.close()  # closing again does nothing
 
 
-def test_a_bad_request_spoils_no_other() -> None:
+def test_an_invalid_request_fails_alone() -> None:
     with Stream(Recorder(), batch_size=6, max_wait=0.05) as stream:
         good, bad, after = stream.submit(numbered(1, 2)), stream.submit(numbered(3, 1) * float("nan")), None
         after = stream.submit(numbered(4, 3))
@@ -115,7 +115,7 @@ def test_a_bad_request_spoils_no_other() -> None:
         assert after.result(timeout=10).flatten().tolist() == [4, 5, 6]
 
 
-@pytest.mark.parametrize("broken", [lambda x: x[:0], lambda x: 1 / 0], ids=["short answer", "error"])
+@pytest.mark.parametrize("broken", [lambda x: x[:0], lambda x: 1 / 0], ids=["too few rows", "error"])
 def test_a_broken_adapter_fails_its_requests_and_the_stream_lives(broken: Callable[[Tensor], Tensor]) -> None:
     with Stream(broken, batch_size=2, max_wait=0) as stream:
         for _ in range(3):
@@ -138,17 +138,17 @@ def test_cancelled_requests_and_other_sizes() -> None:
 
 
 @pytest.mark.parametrize("images", [None, torch.zeros(3), torch.zeros(0, 3, 2, 2), [1]])
-def test_what_is_no_image_is_refused(images: Tensor) -> None:
+def test_what_is_no_image_is_rejected(images: Tensor) -> None:
     with Stream(Recorder()) as stream, pytest.raises(ttc.TTCError, match="expected an image"):
         stream.submit(images)
 
 
-def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(ttc.TTCError, match="batch_size and capacity are positive"):
+def test_settings_out_of_range_are_rejected() -> None:
+    with pytest.raises(ttc.TTCError, match="batch_size and capacity must be positive"):
         Stream(Recorder(), batch_size=0)
 
 
-def test_the_answers_of_a_guarded_adapter_are_those_of_its_batches(model: nn.Module, stream: list[Tensor]) -> None:
+def test_the_predictions_of_a_guarded_adapter_are_those_of_its_batches(model: nn.Module, stream: list[Tensor]) -> None:
     expected = ttc.adapt(model, "ttc", small_batches=True)
     guard = Guard(ttc.adapt(model, "ttc", small_batches=True))
     images = torch.cat(stream)[:40]

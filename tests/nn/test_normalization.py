@@ -9,8 +9,15 @@ import torch
 from torch import Tensor, nn
 
 import ttc
-from ttc.core import Classifier, frozen, copy_with_trainable_norms
-from ttc.nn.normalization import BatchNorm, BlendNorm, RobustNorm, RunningNorm, tracking
+from ttc.nn.normalization import (
+    BatchStatisticsNorm,
+    BlendNorm,
+    EmaNorm,
+    RunningNorm,
+    SourceNorm,
+    WindowNorm,
+    track_statistics,
+)
 
 X = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0)) * 2 + 1
 
@@ -39,16 +46,16 @@ def source(made: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     return made.running_mean.clone(), made.running_var.clone()
 
 
-def test_batch_uses_the_biased_variance_and_remembers_nothing() -> None:
+def test_batch_uses_the_biased_variance_and_stores_nothing() -> None:
     made = layer()
-    norm = BatchNorm(made)
+    norm = BatchStatisticsNorm(made)
     torch.testing.assert_close(norm(X), by_hand(made, X, *moments(X, 0)))
     torch.testing.assert_close(norm(X[:2]), by_hand(made, X[:2], *moments(X[:2], 0)))
 
 
 def test_batch_equals_torch_in_training_mode() -> None:
     made = layer()
-    assert torch.equal(BatchNorm(made)(X), copy.deepcopy(made).train()(X))
+    assert torch.equal(BatchStatisticsNorm(made)(X), copy.deepcopy(made).train()(X))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
@@ -84,58 +91,70 @@ def test_blend_at_its_ends_is_source_and_unbiased_batch() -> None:
         ({"source_pseudo_count": -1}, "source_pseudo_count counts images and is not negative, got -1"),
     ],
 )
-def test_blend_refuses_what_makes_no_sense(options: dict[str, Any], message: str) -> None:
+def test_blend_rejects_what_makes_no_sense(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ttc.TTCError, match=message):
         BlendNorm(layer(), **options)
 
 
-def test_track_follows_on_its_branch_only() -> None:
+def test_running_statistics_track_on_its_branch_only() -> None:
     made = layer()
     mean, variance = source(made)
     norm = RunningNorm(made, momentum=0.1, branches=2)
     torch.testing.assert_close(norm(X), by_hand(made, X, mean, variance))
-    with tracking(norm, branch=1):
+    with track_statistics(norm, branch=1):
         torch.testing.assert_close(norm(X), by_hand(made, X, *moments(X, 0)))
     torch.testing.assert_close(norm.mean[0], mean)
     torch.testing.assert_close(norm.mean[1], 0.9 * mean + 0.1 * moments(X, 1)[0])
     torch.testing.assert_close(norm.variance[1], 0.9 * variance + 0.1 * moments(X, 1)[1])
-    assert (norm.following, norm.branch) == (False, 0)
+    assert (norm.tracking, norm.branch) == (False, 0)
 
 
-def test_robust_normalizes_with_the_updated_statistics() -> None:
+def test_ema_counts_images_singly_and_uses_the_mixture_variance() -> None:
     made = layer()
-    mean, variance = source(made)
-    norm = RobustNorm(made, alpha=0.05)
-    torch.testing.assert_close(norm(X), by_hand(made, X, mean, variance))
-    mean, variance = 0.95 * mean + 0.05 * moments(X, 0)[0], 0.95 * variance + 0.05 * moments(X, 0)[1]
-    images = X.clone().requires_grad_(True)
-    with tracking(norm):
-        out = norm(images)
-    torch.testing.assert_close(out, by_hand(made, X, mean, variance), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(norm.mean, mean)
-    (through,) = torch.autograd.grad(out.sum(), images)
-    with_constants = (made.weight / (variance + made.eps).sqrt()).view(1, -1, 1, 1).expand_as(X)
-    assert not torch.allclose(through, with_constants)  # the gradient flows through the statistics too
+    (mean, variance), (new_mean, new_variance), amount = source(made), moments(X, 0), 1 - 0.99 ** len(X)
+    mixed = (1 - amount) * variance + amount * new_variance + amount * (1 - amount) * (mean - new_mean) ** 2
+    norm = EmaNorm(made, weight=0.01)
+    expected = by_hand(made, X, (1 - amount) * mean + amount * new_mean, mixed)
+    torch.testing.assert_close(norm(X), expected, rtol=1e-4, atol=1e-5)
+    norm.tracking = False
+    torch.testing.assert_close(norm(X * 3), by_hand(made, X * 3, norm.mean, norm.variance), rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
+    torch.testing.assert_close(source(made), (mean, variance))  # the layer it replaced is not changed
 
 
-@pytest.mark.parametrize("make", [BatchNorm, partial(BlendNorm, alpha=0.5), RunningNorm])
-def test_one_value_a_channel_falls_back_to_the_held_statistics(make: Any) -> None:
+def test_window_is_a_mixture_with_the_source_until_it_is_full() -> None:
+    made = layer()
+    (mean, variance), (new_mean, new_variance), amount = source(made), moments(X, 0), len(X) / 10
+    mixed = (1 - amount) * variance + amount * new_variance + amount * (1 - amount) * (mean - new_mean) ** 2
+    expected = by_hand(made, X, (1 - amount) * mean + amount * new_mean, mixed)
+    torch.testing.assert_close(WindowNorm(made, places=10)(X), expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(WindowNorm(made, places=6)(X), BatchStatisticsNorm(made)(X))
+
+
+def test_source_uses_the_stored_statistics() -> None:
+    made = layer()
+    torch.testing.assert_close(SourceNorm(made)(X), by_hand(made, X, *source(made)))
+    running = RunningNorm(made, branches=2)
+    torch.testing.assert_close(SourceNorm(running)(X), made(X))
+
+
+@pytest.mark.parametrize("make", [BatchStatisticsNorm, partial(BlendNorm, alpha=0.5), RunningNorm])
+def test_one_value_per_channel_falls_back_to_the_stored_statistics(make: Any) -> None:
     made = nn.BatchNorm1d(4).eval()
     norm, x = make(made), torch.randn(1, 4)
-    with tracking(norm), pytest.warns(UserWarning, match="one value a channel"):
+    with track_statistics(norm), pytest.warns(UserWarning, match="one value per channel"):
         found = norm(x)
     torch.testing.assert_close(found, made(x))
 
 
-def test_one_value_a_channel_without_source_statistics_is_refused() -> None:
-    norm = BatchNorm(nn.BatchNorm1d(4, track_running_stats=False))
-    with pytest.raises(ttc.TTCError, match="no variance, and the layer has no source statistics"):
+def test_one_value_per_channel_without_source_statistics_is_rejected() -> None:
+    norm = BatchStatisticsNorm(nn.BatchNorm1d(4, track_running_stats=False))
+    with pytest.raises(ttc.TTCError, match="has no variance, and"):
         norm(torch.randn(1, 4))
 
 
-@pytest.mark.parametrize("make", [partial(BlendNorm, alpha=0.5), RunningNorm, RobustNorm])
+@pytest.mark.parametrize("make", [partial(BlendNorm, alpha=0.5), RunningNorm, EmaNorm, SourceNorm])
 def test_modes_that_start_from_the_source_need_its_statistics(make: Any) -> None:
-    with pytest.raises(ttc.TTCError, match="a BatchNorm of the model stores none"):
+    with pytest.raises(ttc.TTCError, match="stores no source statistics to start from"):
         make(nn.BatchNorm2d(4, track_running_stats=False))
 
 
@@ -180,54 +199,3 @@ def test_views_of_images_need_images() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
     with pytest.raises(ttc.TTCError, match=r"a view of images takes \(N, C, H, W\), got shape \(8, 3\)"):
         ttc.adapt(model, "ttc")(torch.rand(8, 3))
-
-
-class NormAct(nn.BatchNorm2d):
-    """Normalization and activation in one layer, the activation a child, as timm's BatchNormAct2d."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__(width)
-        self.drop, self.act = nn.Identity(), nn.ReLU()
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.act(self.drop(super().forward(x)))
-        return out
-
-
-class Scaled(nn.BatchNorm2d):
-    """A BatchNorm with something of its own in the forward."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return 2 * super().forward(x)
-
-
-def test_a_norm_and_activation_layer_keeps_its_activation() -> None:
-    model = pooled(nn.Conv2d(3, 4, 3), NormAct(4))
-    plain = pooled(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
-    plain[0].load_state_dict(model[0].state_dict())  # type: ignore[index]
-    plain[-1].load_state_dict(model[-1].state_dict())  # type: ignore[index]
-    x = torch.rand(5, 3, 8, 8)
-    for _ in range(2):
-        torch.testing.assert_close(ttc.adapt(model, "tent")(x), ttc.adapt(plain, "tent")(x))
-
-
-def test_a_batchnorm_with_a_forward_of_its_own_is_refused() -> None:
-    model = pooled(nn.Conv2d(3, 4, 3), Scaled(4))
-    with pytest.raises(ttc.TTCError, match=r"the layer '1' \(Scaled\) is a BatchNorm with a forward of its own"):
-        ttc.adapt(model, "tent")
-    assert ttc.adapt(model, "source")(torch.rand(5, 3, 8, 8)).shape == (5, 3)
-
-
-def test_preparations_copy(model: nn.Module) -> None:
-    classifier = Classifier(model)
-    tunable, still = copy_with_trainable_norms(classifier), frozen(classifier)
-    assert sum(parameter.numel() for parameter in tunable.parameters() if parameter.requires_grad) == 48
-    assert not any(parameter.requires_grad for parameter in [*still.parameters(), *classifier.parameters()])
-    storages = [{p.data_ptr() for p in m.parameters()} for m in (classifier, tunable, still)]
-    assert not storages[0] & storages[1]
-    assert not storages[0] & storages[2]
-
-
-def test_nothing_to_tune_is_an_error() -> None:
-    with pytest.raises(ttc.TTCError, match="no normalization layer with scale and shift to adapt; use 't3a'"):
-        ttc.adapt(pooled(nn.Conv2d(3, 4, 3)), "tent")

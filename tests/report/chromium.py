@@ -18,7 +18,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
     *("--disable-extensions", "--mute-audio", "--remote-debugging-pipe"),
 )
-# the browser reads commands from descriptor 3 and answers on 4
+# the browser reads commands from descriptor 3 and replies on 4
 _LAUNCH = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
@@ -42,13 +42,14 @@ class Page:
             self._send(f"{domain}.enable")
 
     def open(self, path: Path, width: int = 1200, height: int = 900, dark: bool = False) -> None:
-        """Load a file at a window size and in a colour scheme, and wait until it is there."""
+        """Load a file at a window size and in a colour scheme, and wait until its plots are drawn."""
         phone = width < 640
         self._send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._send("Emulation.setEmulatedMedia", features=[scheme])
         self._send("Page.navigate", url=path.absolute().as_uri())
-        while self.run("document.readyState") != "complete" or self.run("location.protocol") != "file:":
+        ready = "document.readyState === 'complete' && location.protocol === 'file:'"
+        while not self.run(f"{ready} && document.documentElement.dataset.drawn === 'yes'"):  # its plots are drawn
             pass
 
     def run(self, script: str) -> Any:
@@ -57,7 +58,20 @@ class Page:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def picture(self, path: Path, whole: bool = True) -> None:
+    def point(self, selector: str, place: int = 0, click: bool = False) -> None:
+        """Rest the pointer on an element in the middle of the window, and click it."""
+        box = self.run(
+            f"(() => {{ const node = document.querySelectorAll({json.dumps(selector)})[{place}];"
+            " node.scrollIntoView({block: 'center', behavior: 'instant'}); const box = node.getBoundingClientRect();"
+            " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        where = {"x": box[0], "y": box[1]}
+        self._send("Input.dispatchMouseEvent", type="mouseMoved", **where)
+        if click:
+            for kind in ("mousePressed", "mouseReleased"):
+                self._send("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)
+
+    def screenshot(self, path: Path, whole: bool = True) -> None:
         """A screenshot of the page, down to its end."""
         found = self._send("Page.captureScreenshot", captureBeyondViewport=whole, **self._clip(whole))
         path.write_bytes(base64.b64decode(found["data"]))
@@ -79,12 +93,12 @@ class Page:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
-            answer = self._message()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, f"{method}: {answer['error']}"
-                found: dict[str, Any] = answer["result"]
+            reply = self._message()
+            if reply.get("id") == self._number:
+                assert "error" not in reply, f"{method}: {reply['error']}"
+                found: dict[str, Any] = reply["result"]
                 return found
-            self._note(answer)
+            self._note(reply)
 
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self._pending:

@@ -1,4 +1,4 @@
-"""Real runs of real studies on a few pictures, and measured values made to order."""
+"""Real runs of real studies on a few images, and measurements made to order."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.bench.conftest import made_place, protocol
 from ttc.bench import Protocol, Row
 from ttc.cli.app import app
-from ttc.studies.measured import Measured, Plan
+from ttc.studies.measurements import Measurements, Plan
 from ttc.studies.profiles import Setup, setup
 from ttc.studies.study import Study
 
@@ -66,22 +66,22 @@ def made_setup(comparable: bool = False) -> Setup:
 
 
 def measured(
-    study: Study, shares: Mapping[str, Mapping[str, float]], images: int = 400, comparable: bool = False
-) -> Measured:
-    """Measured values to order: ``{entry: {corruption: accuracy}}``, right on the first images of each."""
-    names = tuple(dict.fromkeys(corruption for row in shares.values() for corruption in row))
+    study: Study, fractions: Mapping[str, Mapping[str, float]], images: int = 400, comparable: bool = False
+) -> Measurements:
+    """Measurements to order: ``{entry: {corruption: accuracy}}``, right on the first images of each."""
+    names = tuple(dict.fromkeys(corruption for row in fractions.values() for corruption in row))
     cells: dict[tuple[str, str], tuple[Protocol, ...]] = {}
     rows = []
-    for entry, row in shares.items():
-        for corruption, share in row.items():
+    for entry, row in fractions.items():
+        for corruption, fraction in row.items():
             cell = protocol(corruptions=(corruption,), images=images, model=entry)
             cells[entry, corruption] = (cell,)
-            correct = np.arange(images) < round(share * images)
+            correct = np.arange(images) < round(fraction * images)
             rows.append(
                 Row(
                     cell,
                     "finished",
-                    {"accuracy": share, "nll": 1.0, "ece": 0.1},
+                    {"accuracy": fraction, "nll": 1.0, "ece": 0.1},
                     {"median_ms": 5.0},
                     (),
                     None,
@@ -93,4 +93,4 @@ def measured(
                     correct,
                 )
             )
-    return Measured(Plan(study, made_setup(comparable), names, cells), rows)
+    return Measurements(Plan(study, made_setup(comparable), names, cells), rows)

@@ -32,7 +32,7 @@ def test_the_step_is_that_of_automatic_differentiation() -> None:
 
 
 @pytest.mark.parametrize("classes", CLASSES)
-def test_the_picture_starts_close_together(classes: int) -> None:
+def test_the_figure_starts_close_together(classes: int) -> None:
     p = descent(start(classes), steps=0)[0]
     assert p.argmax() == 0
     assert p[0] < 2.2 / classes

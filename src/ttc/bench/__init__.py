@@ -1,11 +1,11 @@
-"""The benchmark engine: a typed protocol, scenarios, evaluation with its cost, a resumable store, statistics."""
+"""The benchmark engine: a typed protocol, scenarios, evaluation with its cost, a resumable store, metrics."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ttc.bench.cost import Cost
-    from ttc.bench.evaluate import Result, evaluate
+    from ttc.bench.evaluation import Result, evaluate
     from ttc.bench.protocol import Protocol, difference
     from ttc.bench.scenarios import SCENARIOS, Batch, Scenario
     from ttc.bench.spec import Spec
@@ -19,7 +19,7 @@ _HOMES = {
     "Result": "evaluation",
     "Row": "store",
     "Scenario": "scenarios",
-    "Spec": "specs",
+    "Spec": "spec",
     "Store": "store",
     "difference": "protocol",
     "evaluate": "evaluation",

@@ -1,17 +1,16 @@
-"""Rows side by side: a name for each method, means over corruptions and seeds, paired tests between two methods."""
+"""Rows side by side: a label for each method, means over corruptions and seeds, paired tests between two methods."""
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ttc.bench.method_specs import brief
-from ttc.bench.spec import Spec, nearest
 from ttc.bench.metrics import Interval, McNemar, MeanStd, mcnemar, mean_std, paired_interval
+from ttc.bench.spec import Spec
 from ttc.bench.store import Row
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two methods on the same images of one cell; ``difference`` is the second minus the first, in accuracy."""
+    """The accuracies of two methods on the same images of one cell; ``difference`` is the second minus the first."""
 
     domain: str
     seed: int
@@ -45,14 +44,28 @@ class Comparison:
 
 
 def method_names(rows: Sequence[Row]) -> dict[str, str]:
-    """What to call the method of each row, by hash: its name, and the options that do not have their defaults."""
-    return {
-        row.protocol.hash: str(brief(Spec.of(row.protocol.method, json.loads(row.protocol.options)))) for row in rows
-    }
+    """Return what to call the method of each row, by hash: its name with the options that are not its defaults.
+
+    Rows of ttc 0.1 have no label; they are told apart by the options in which the rows of a method differ.
+    """
+    unlabelled: dict[str, dict[str, dict[str, object]]] = defaultdict(dict)
+    for row in rows:
+        if row.label is None:
+            unlabelled[row.protocol.method][row.protocol.hash] = json.loads(row.protocol.options)
+    names = {row.protocol.hash: row.label for row in rows if row.label is not None}
+    for method, options in unlabelled.items():
+        for key, given in options.items():
+            differing = {name: value for name, value in given.items() if _differs(name, value, options.values())}
+            names[key] = str(Spec.of(method, differing))
+    return {row.protocol.hash: names[row.protocol.hash] for row in rows}
+
+
+def _differs(name: str, value: object, others: Iterable[Mapping[str, object]]) -> bool:
+    return any(repr(other.get(name)) != repr(value) for other in others)
 
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:
-    """The finished rows, averaged over corruptions and then over seeds, one summary a method and setting."""
+    """Average the finished rows over corruptions and then over seeds, one summary per method and setting."""
     finished = [row for row in rows if row.status == "finished"]
     names = method_names(finished)
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -62,19 +75,29 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
 
 
 def comparisons(rows: Sequence[Row], first: str, second: str) -> tuple[list[Comparison], Interval]:
-    """Two methods on every cell that both finished, and the mean difference over all cells.
+    """Compare two methods on every cell that both finished.
 
-    The last interval resamples images, not cells: an image shown under several corruptions counts as one.
+    Args:
+        rows: The rows of a store.
+        first: A method as :func:`method_names` calls it, or with other options spelled out.
+        second: The other method.
+
+    Returns:
+        The comparison per cell, and the mean difference over all cells. Its interval resamples images, not cells: an
+        image seen under several corruptions counts as one.
+
+    Raises:
+        TTCError: If there is no such method, or no cell that both finished.
     """
     finished = [row for row in rows if row.status == "finished"]
     names = method_names(finished)
-    one, other = _of(first, finished, names), _of(second, finished, names)
+    one, other = _rows_of(first, finished, names), _rows_of(second, finished, names)
     pairs = [(one[key], other[key]) for key in one if key in other]
     if not pairs:
         raise TTCError(f"no cell was finished by both '{first}' and '{second}' in the same setting; run them both")
     found = [
         Comparison(
-            domain=_place(left),
+            domain=_describe(left),
             seed=left.protocol.seed,
             images=len(left.correct),
             first=float(left.correct.mean()),
@@ -91,18 +114,27 @@ def comparisons(rows: Sequence[Row], first: str, second: str) -> tuple[list[Comp
     return found, paired_interval(means[0], means[1])
 
 
-def _of(wanted: str, rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Row]:
+def _rows_of(wanted: str, rows: Sequence[Row], names: Mapping[str, str]) -> dict[str, Row]:
     """The rows of a method by their setting, seed and domain."""
-    spec = str(brief(Spec.read(wanted)))
-    chosen = [row for row in rows if names[row.protocol.hash] == spec]
-    if not chosen:
-        known = sorted(set(names.values()))
-        raise TTCError(f"no finished cell of '{wanted}'{nearest(wanted, known)}; the store has: {', '.join(known)}")
+    label = _canonical(wanted, set(names.values()))
+    chosen = [row for row in rows if names[row.protocol.hash] == label]
     found: dict[str, Row] = {}
     for row in chosen:
         key = json.dumps([_setting(row), row.protocol.seed, row.protocol.corruptions, row.protocol.data_checksum])
         found[key] = row
     return found
+
+
+def _canonical(wanted: str, known: set[str]) -> str:
+    """The label among ``known`` that a user means; only options spelled out as defaults need the methods, and torch."""
+    spec = Spec.read(wanted)
+    if str(spec) not in known and spec.options and not spec.is_address:
+        from ttc.bench.method_specs import without_defaults
+
+        spec = without_defaults(spec)
+    if str(spec) not in known:
+        raise unknown("finished method", wanted, sorted(known))
+    return str(spec)
 
 
 def _setting(row: Row) -> dict[str, object]:
@@ -111,7 +143,7 @@ def _setting(row: Row) -> dict[str, object]:
     return {name: getattr(cell, name) for name in names}
 
 
-def _place(row: Row) -> str:
+def _describe(row: Row) -> str:
     return f"{row.protocol.domain}, {row.protocol.scenario}, batch {row.protocol.batch_size}"
 
 

@@ -1,4 +1,4 @@
-"""What an answer costs, counted: passes through the model, time, memory, parameters."""
+"""The cost of adapting: passes through the model, time, memory, parameters."""
 
 import time
 from collections.abc import Iterator
@@ -21,11 +21,15 @@ from ttc.core import Adapter, Prediction
 class Cost:
     """The cost of a cell.
 
-    ``forwards`` and ``backwards``: rows that went through the model, and rows whose gradient came back through it, per
-    image shown. ``median_ms`` and ``p95_ms``: a batch answered and the answer on the CPU; the first batch is left out
-    when there are others. ``peak_memory_mb``: the largest sum of tensors alive at once, in 10⁶ bytes, that were made
-    while the first batch was answered, the batch itself counted, the model's own weights not. ``trainable``: parameters
-    that may change.
+    Args:
+        forwards: Images that went forward through the model, per image of the stream.
+        backwards: Images whose gradient went back through it, per image of the stream.
+        median_ms: The median time from a batch to its prediction on the CPU, without the first batch if there are
+            others.
+        p95_ms: The 95th percentile of the same times.
+        peak_memory_mb: The largest sum of tensors alive at once while the first batch was predicted, in 10⁶ bytes: the
+            batch counts, the model's own weights do not.
+        trainable: The number of parameters that may change.
     """
 
     forwards: float
@@ -38,7 +42,7 @@ class Cost:
 
 @dataclass
 class Meter:
-    """Counts while :meth:`attached` to an adapter; each batch is answered inside :meth:`batch`."""
+    """Counts while :meth:`attached` to an adapter; each batch is predicted inside :meth:`batch`."""
 
     images: int = 0
     forward_rows: int = 0
@@ -49,7 +53,7 @@ class Meter:
     @contextmanager
     def attached(self, adapter: Adapter) -> Iterator["Meter"]:
         """Count the passes through the adapter's model inside the block."""
-        handle = adapter.model.register_forward_hook(self._passed)
+        handle = adapter.model.register_forward_hook(self._count_pass)
         try:
             yield self
         finally:
@@ -57,20 +61,20 @@ class Meter:
 
     @contextmanager
     def batch(self, images: int) -> Iterator[None]:
-        """Time the answer to a batch; the first also has its memory followed."""
+        """Time the prediction of a batch; for the first one, measure its memory too."""
         self.images += images
-        follow = TensorMemory() if not self.milliseconds else None
+        memory = TensorMemory() if not self.milliseconds else None
         start = time.perf_counter()
-        if follow is None:
+        if memory is None:
             yield
         else:
-            with follow:
+            with memory:
                 yield
-            self.peak_bytes = follow.peak
+            self.peak_bytes = memory.peak
         self.milliseconds.append(1e3 * (time.perf_counter() - start))
 
     def cost(self, adapter: Adapter) -> Cost:
-        """What was counted so far."""
+        """Return what was counted so far."""
         timed = self.milliseconds[1:] or self.milliseconds
         return Cost(
             forwards=self.forward_rows / self.images,
@@ -81,20 +85,20 @@ class Meter:
             trainable=sum(p.numel() for p in adapter.model.parameters() if p.requires_grad),
         )
 
-    def _passed(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Prediction) -> None:
+    def _count_pass(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Prediction) -> None:
         rows = len(output.logits)
         self.forward_rows += rows
         watched = [tensor for tensor in output if tensor.requires_grad]
-        if watched:  # called once for each backward pass that comes through here, whichever output it enters by
+        if watched:  # called once per backward pass through the model, whichever output it enters by
 
-            def returned(gradient: Tensor) -> None:
+            def count_backward(gradient: Tensor) -> None:
                 self.backward_rows += rows
 
-            register_multi_grad_hook(watched, returned, mode="any")
+            register_multi_grad_hook(watched, count_backward, mode="any")
 
 
 class TensorMemory(TorchDispatchMode):
-    """Follows the bytes of all tensors made inside the block, on any device, and remembers their largest sum."""
+    """Measures the bytes of all tensors made inside the block, on any device, and the largest sum alive at once."""
 
     def __init__(self) -> None:
         TorchDispatchMode.__init__(self)
@@ -117,7 +121,7 @@ class TensorMemory(TorchDispatchMode):
 
 
 class _Release:
-    """Takes a storage's bytes off the sum when the storage is gone, and this, its entry, with it."""
+    """Subtracts a storage's bytes from the sum when the storage, and this entry with it, is freed."""
 
     def __init__(self, memory: TensorMemory, size: int) -> None:
         self.memory, self.size = memory, size

@@ -1,4 +1,4 @@
-"""Where a number was measured: versions, machine, commit."""
+"""The environment of a measurement: versions, machine, commit."""
 
 import os
 import platform
@@ -14,13 +14,13 @@ import ttc
 
 
 def cores() -> int:
-    """The number of processors this process may use."""
+    """Return the number of processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
 def environment() -> dict[str, str | int | None]:
-    """The versions, the machine and the commit, to be stored with every result."""
+    """Return the versions, the machine and the commit, to be stored with every result."""
     return {
         "ttc": ttc.__version__,
         "commit": _commit(),

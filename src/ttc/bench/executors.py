@@ -1,8 +1,8 @@
-"""Executors: run tasks here in turn or in worker processes, and yield what came of each as it ends.
+"""Executors: run tasks in this process or in worker processes, and yield the result of each as it ends.
 
 A task runs with the same number of torch threads either way, so its result is the same to the bit. Workers are fresh
-processes (spawn), as many as asked, each doing one task after another; one that dies takes only its task with it, and
-all end when their parent does, however it ends.
+processes (spawn), each running one task after another; one that dies fails only its task, and all end when their
+parent does, however it ends.
 """
 
 import multiprocessing
@@ -24,24 +24,28 @@ import torch
 from ttc.errors import TTCError
 
 Task = Callable[[], Any]
-# Workers keep the memory of a step for the next one: glibc would give it back and take it anew, a tenth of the time.
-KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "33554432"}
+# Workers reuse the memory of a step for the next one; glibc would return it and request it anew, a tenth of the time.
+REUSE_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What came of a task: its value, or the error that ended it."""
+class TaskResult:
+    """The result of a task: its value, or the error that ended it."""
 
     value: Any
     error: str | None
-    ours: bool  # the error is a sentence to the user, not an accident
+    expected: bool  # the error is a TTCError, which the user can correct
     seconds: float
 
 
-class Local:
+class LocalExecutor:
     """Runs tasks on this machine: in this process, or for more than one worker in as many others.
 
-    Workers start when there is work for them and end with the block.
+    A context manager: workers start when there is work for them and end with the block.
+
+    Args:
+        workers: The number of processes.
+        threads: Torch threads per task.
     """
 
     def __init__(self, workers: int, threads: int) -> None:
@@ -49,62 +53,62 @@ class Local:
             raise TTCError(f"the number of workers must be at least 1, got {workers}")
         self.workers, self.threads = workers, threads
         self._idle: list[_Worker] = []
-        self._busy: dict[_Worker, tuple[int, float]] = {}  # the place of its task, and since when
+        self._busy: dict[_Worker, tuple[int, float]] = {}  # the index of its task, and since when
 
-    def __enter__(self) -> "Local":
+    def __enter__(self) -> "LocalExecutor":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        everyone = [*self._idle, *self._busy]
-        for worker in everyone:
+        workers = [*self._idle, *self._busy]
+        for worker in workers:
             worker.process.terminate()
-        for worker in everyone:
+        for worker in workers:
             worker.process.join()
             worker.connection.close()
         self._idle, self._busy = [], {}
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
-        """Run every task and yield its place and outcome as it ends."""
-        return self._here(tasks) if self.workers == 1 else self._elsewhere(tasks)
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, TaskResult]]:
+        """Run every task and yield its index and result as it ends."""
+        return self._run_here(tasks) if self.workers == 1 else self._run_in_workers(tasks)
 
-    def _here(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def _run_here(self, tasks: Sequence[Task]) -> Iterator[tuple[int, TaskResult]]:
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
-            yield from ((place, _outcome(task)) for place, task in enumerate(tasks))
+            yield from ((index, _execute(task)) for index, task in enumerate(tasks))
         finally:
             torch.set_num_threads(before)
 
-    def _elsewhere(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+    def _run_in_workers(self, tasks: Sequence[Task]) -> Iterator[tuple[int, TaskResult]]:
         waiting = deque(enumerate(tasks))
         while waiting or self._busy:
             while waiting and len(self._busy) < self.workers:
-                worker = self._idle.pop() if self._idle else _started(self.threads)
-                place, task = waiting.popleft()
+                worker = self._idle.pop() if self._idle else _start_worker(self.threads)
+                index, task = waiting.popleft()
                 worker.connection.send(task)
-                self._busy[worker] = (place, time.perf_counter())
+                self._busy[worker] = (index, time.perf_counter())
             ready = wait([worker.connection for worker in self._busy])
             for worker in [worker for worker in self._busy if worker.connection in ready]:
-                place, since = self._busy.pop(worker)
+                index, since = self._busy.pop(worker)
                 try:
-                    outcome: Outcome = worker.connection.recv()
+                    result: TaskResult = worker.connection.recv()
                     self._idle.append(worker)
                 except (EOFError, OSError):
-                    outcome = _died(worker, time.perf_counter() - since)
-                yield place, outcome
+                    result = _dead_worker_result(worker, time.perf_counter() - since)
+                yield index, result
 
 
-def _outcome(task: Task) -> Outcome:
+def _execute(task: Task) -> TaskResult:
     start = time.perf_counter()
     try:
         value = task()
     except TTCError as error:
-        return Outcome(None, str(error), True, time.perf_counter() - start)
+        return TaskResult(None, str(error), True, time.perf_counter() - start)
     except Exception as error:
-        return Outcome(None, f"{type(error).__name__}: {error}", False, time.perf_counter() - start)
-    return Outcome(value, None, False, time.perf_counter() - start)
+        return TaskResult(None, f"{type(error).__name__}: {error}", False, time.perf_counter() - start)
+    return TaskResult(value, None, False, time.perf_counter() - start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +117,11 @@ class _Worker:
     connection: "Connection[Any, Any]"
 
 
-def _started(threads: int) -> _Worker:
+def _start_worker(threads: int) -> _Worker:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_work, args=(theirs, threads), daemon=True)
-    with _environment(KEEP_MEMORY):
+    with _environment(REUSE_MEMORY):
         process.start()
     theirs.close()  # so that the end of the worker is the end of the pipe
     return _Worker(process, ours)
@@ -125,7 +129,7 @@ def _started(threads: int) -> _Worker:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for a process to be started, where they are not set already."""
+    """Set environment variables for a process to be started, where they are not set already."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -135,15 +139,15 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def _died(worker: _Worker, seconds: float) -> Outcome:
+def _dead_worker_result(worker: _Worker, seconds: float) -> TaskResult:
     worker.process.join()
     worker.connection.close()
-    error = f"the worker process ended with exit code {worker.process.exitcode}, perhaps for want of memory"
-    return Outcome(None, error, False, seconds)
+    error = f"the worker process ended with exit code {worker.process.exitcode}, perhaps because memory ran out"
+    return TaskResult(None, error, False, seconds)
 
 
 def _work(connection: "Connection[Any, Any]", threads: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     while True:
@@ -151,7 +155,7 @@ def _work(connection: "Connection[Any, Any]", threads: int) -> None:
             task: Task = connection.recv()
         except EOFError:
             return
-        connection.send(_outcome(task))
+        connection.send(_execute(task))
 
 
 def _end_with_parent() -> None:

@@ -16,18 +16,18 @@ Record = dict[str, Any]
 
 
 def records(rows: Sequence[Row], *, traces: bool = False) -> list[Record]:
-    """One flat record a row: the protocol, the figures, the cost, the environment."""
+    """Return one flat record per row: the protocol, the figures, the cost, the environment."""
     names = method_names(rows)
     return [_record(row, names[row.protocol.hash], traces) for row in rows]
 
 
 def as_json(found: Sequence[Record]) -> str:
-    """A list with one object a cell."""
+    """Return a JSON list with one object per cell."""
     return json.dumps(found, indent=2, allow_nan=False)
 
 
 def as_csv(found: Sequence[Record]) -> str:
-    """A header and one line a cell; lists and objects are JSON in their field."""
+    """Return CSV with a header and one line per cell; lists and objects are JSON in their field."""
     text = io.StringIO()
     if found:
         writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
@@ -37,7 +37,7 @@ def as_csv(found: Sequence[Record]) -> str:
 
 
 def write_parquet(found: Sequence[Record], path: Path) -> None:
-    """A Parquet file with the columns of the CSV; needs pyarrow."""
+    """Write a Parquet file with the columns of the CSV; needs pyarrow."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -80,6 +80,7 @@ def _record(row: Row, label: str, traces: bool) -> Record:
         "device": cell.device,
         "threads": cell.threads,
         "version": cell.version,
+        "method_checksum": cell.method_checksum,
         "environment": dict(row.environment),
         "warnings": list(row.warnings),
         "failure": row.error,

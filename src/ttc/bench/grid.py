@@ -1,7 +1,7 @@
-"""Grids: what a user crosses with what, and the cells that come of it."""
+"""Grids: what a user crosses with what, and the cells of the product."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -10,13 +10,13 @@ import torch
 import ttc
 from ttc.bench import method_specs, scenarios
 from ttc.bench.protocol import Protocol
-from ttc.bench.scenarios import SCENARIOS
-from ttc.bench.spec import Spec, nearest
-from ttc.bench.workload import CLEAN, Workload
+from ttc.bench.scenarios import CLEAN, SCENARIOS, Domain
+from ttc.bench.spec import Spec
+from ttc.bench.workload import ResolvedWorkload
 from ttc.core import Classifier
 from ttc.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, GROUPS, SEVERITIES
 from ttc.data import Images
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 
 PAPER = ("source", "norm", "t3a", "tent", "eta", "tipi", "ttc")
 DTYPES = ("float32", "float64", "bfloat16")
@@ -26,8 +26,18 @@ DTYPES = ("float32", "float64", "bfloat16")
 class Grid:
     """Methods × corruptions × severities × batch sizes × seeds × scenarios; the defaults are the paper's table.
 
-    ``images`` is the number of each domain, None for all. Corruptions may be groups (``noise``, ``blur``, ``weather``,
-    ``digital``, ``extra``, ``all`` for the fifteen) and ``clean``.
+    Args:
+        methods: Methods of the table, or ``module:function``, with options.
+        corruptions: Corruptions, groups of them (``noise``, ``blur``, ``weather``, ``digital``, ``extra``, ``all`` for
+            the fifteen) and ``clean``.
+        severities: 1 to 5.
+        images: Images per domain, None for all.
+        batch_sizes: Images per batch.
+        seeds: Seeds of the order of the images.
+        scenarios: Names of ``SCENARIOS``, with options.
+        dtype: ``float32``, ``float64`` or ``bfloat16``.
+        device: Where the model runs.
+        threads: Torch threads per cell.
     """
 
     methods: tuple[Spec, ...] = tuple(Spec(name) for name in PAPER)
@@ -42,42 +52,48 @@ class Grid:
     threads: int = 1
 
 
-def cells(grid: Grid, workload: Workload) -> list[Protocol]:
-    """The protocols of a grid, each once; every name, number and file is checked before anything runs."""
-    _check(grid)
-    names = _corruptions(grid.corruptions)
-    methods = list(dict.fromkeys(adapters.complete(method) for method in grid.methods))
-    chosen = list(dict.fromkeys(scenarios.complete(scenario) for scenario in grid.scenarios))
-    axes = product(grid.seeds, chosen, grid.batch_sizes, grid.severities)
-    optimizers: dict[Spec, str] = {}
+def cells(grid: Grid, workload: ResolvedWorkload) -> list[Protocol]:
+    """Return the protocols of a grid, each once; every name, number and file is checked before anything runs.
+
+    Args:
+        grid: What to cross.
+        workload: The data and the model.
+
+    Raises:
+        TTCError: If something does not exist or does not fit, or the grid is empty.
+    """
+    _validate(grid)
+    names = _expand_corruptions(grid.corruptions)
+    methods = list(dict.fromkeys(method_specs.with_defaults(method) for method in grid.methods))
+    checksums = {method: method_specs.method_checksum(method) for method in methods}
+    chosen = list(dict.fromkeys(scenarios.with_defaults(scenario) for scenario in grid.scenarios))
     found: dict[str, Protocol] = {}
-    for seed, scenario, batch_size, severity in axes:
+    for seed, scenario, batch_size, severity in product(grid.seeds, chosen, grid.batch_sizes, grid.severities):
         for group, level in _groups(scenario, names, severity):
-            domains = [workload.domain(*place, grid.images) for place in places(scenario, group, level)]
+            domains = [workload.domain(one, grid.images) for one in scenarios.domains_of(scenario, group, level)]
             classes = domains[0].num_classes
             if not found:
                 _check_head(workload, classes, grid)
             for method in methods:
-                if method not in optimizers:
-                    optimizers[method] = _optimizer(method, workload, classes, grid)
                 protocol = Protocol(
-                    dataset=workload.dataset_name,
-                    data_checksum=_joined(domains),
-                    model=workload.model,
-                    model_checksum=workload.network_checksum(classes),
+                    dataset=workload.names.dataset_name,
+                    data_checksum=data_checksum(domains),
+                    model=workload.names.model,
+                    model_checksum=workload.model_checksum(classes),
                     method=method.name,
-                    options=adapters.options_text(method),
+                    options=method_specs.options_json(method),
                     corruptions=group,
                     severity=level,
                     images=len(domains[0]),
                     seed=seed,
                     batch_size=batch_size,
                     scenario=str(scenario),
-                    optimizer=optimizers[method],
+                    optimizer=_optimizer(method, workload, classes, grid),
                     dtype=grid.dtype,
                     device=grid.device,
                     threads=grid.threads,
                     version=ttc.__version__,
+                    method_checksum=checksums[method],
                 )
                 found[protocol.hash] = protocol
     if not found:
@@ -85,20 +101,20 @@ def cells(grid: Grid, workload: Workload) -> list[Protocol]:
     return list(found.values())
 
 
-def places(scenario: Spec, corruptions: tuple[str, ...], severity: int) -> list[tuple[str, int]]:
-    """The (corruption, severity) of each domain of a cell, in the order in which they are met."""
-    levels = SCENARIOS[scenario.name].severities(severity)
-    return [(name, level) for name in corruptions for level in ((0,) if name == CLEAN else levels)]
+def domains_of(protocol: Protocol) -> list[Domain]:
+    """Return the domains of a cell in the order of its stream."""
+    return scenarios.domains_of(Spec.read(protocol.scenario), protocol.corruptions, protocol.severity)
 
 
-def checksum(protocol: Protocol, domains: list[Images]) -> None:
-    """Refuse data that is not what the protocol was made for."""
-    if _joined(domains) != protocol.data_checksum:
-        raise TTCError(f"the images of {protocol.domain} changed while the grid ran; run the same command again")
+def data_checksum(domains: Sequence[Images]) -> str:
+    """Return the checksum of the domains of a cell."""
+    if len(domains) == 1:
+        return domains[0].checksum
+    return hashlib.sha256(" ".join(domain.checksum for domain in domains).encode()).hexdigest()
 
 
 def _groups(scenario: Spec, names: tuple[str, ...], severity: int) -> Iterator[tuple[tuple[str, ...], int]]:
-    """All corruptions in one cell for a sequence, else a cell each; clean images have severity 0."""
+    """Yield the corruptions and the severity of each cell: all in one for a sequence, else one cell per corruption."""
     if SCENARIOS[scenario.name].sequence:
         if names:
             yield names, 0 if set(names) == {CLEAN} else severity
@@ -106,19 +122,18 @@ def _groups(scenario: Spec, names: tuple[str, ...], severity: int) -> Iterator[t
         yield from (((name,), 0 if name == CLEAN else severity) for name in names)
 
 
-def _corruptions(names: tuple[str, ...]) -> tuple[str, ...]:
+def _expand_corruptions(names: tuple[str, ...]) -> tuple[str, ...]:
     found: list[str] = []
     groups = {**GROUPS, "all": CORRUPTIONS}
     known = (*CORRUPTIONS, *EXTRA_CORRUPTIONS, CLEAN)
     for name in names:
         if name not in known and name not in groups:
-            near = nearest(name, [*known, *groups])
-            raise TTCError(f"there is no corruption '{name}'{near}; choose {', '.join([*known, *groups])}")
+            raise unknown("corruption", name, [*known, *groups])
         found += groups.get(name, (name,))
     return tuple(dict.fromkeys(found))
 
 
-def _check(grid: Grid) -> None:
+def _validate(grid: Grid) -> None:
     for name, numbers, least in (
         ("batch size", grid.batch_sizes, 1),
         ("seed", grid.seeds, 0),
@@ -132,37 +147,39 @@ def _check(grid: Grid) -> None:
         if severity not in SEVERITIES:
             raise TTCError(f"the severity must be 1 to 5, got {severity}; for uncorrupted images add {CLEAN}")
     if grid.dtype not in DTYPES:
-        raise TTCError(f"dtype must be one of {', '.join(DTYPES)}, got '{grid.dtype}'{nearest(grid.dtype, DTYPES)}")
+        raise unknown("dtype", grid.dtype, DTYPES)
     try:
         torch.device(grid.device)
     except RuntimeError as error:
         raise TTCError(f"there is no device '{grid.device}'; choose cpu, cuda or cuda:0") from error
 
 
-def _check_head(workload: Workload, num_classes: int, grid: Grid) -> None:
-    """Refuse a model that cannot be adapted at all, or tells too few classes apart."""
+def _check_head(workload: ResolvedWorkload, num_classes: int, grid: Grid) -> None:
+    """Reject a model that cannot be adapted at all, or has too few classes."""
+    names = workload.names
     found = Classifier(workload.network(num_classes, grid.dtype, grid.device)).num_classes
     if found < num_classes:
         raise TTCError(
-            f"the model '{workload.model}' tells {found} classes apart and {workload.dataset_name} has {num_classes}; "
+            f"the model '{names.model}' has {found} classes and {names.dataset_name} has {num_classes}; "
             "choose a --model that was trained for this data"
         )
 
 
-def _optimizer(method: Spec, workload: Workload, num_classes: int, grid: Grid) -> str:
-    """What the method builds for this model. A wrong value of an option is refused here; a method that cannot be built
-    even as it comes fails in its cells, and the others go on.
+def _optimizer(method: Spec, workload: ResolvedWorkload, num_classes: int, grid: Grid) -> str:
+    """Describe the optimizer that a method builds for this model, built once.
+
+    An invalid value of an option is rejected here; a method of the table that cannot be built even with its defaults
+    fails in its own cells, and the others run.
     """
-    try:
+    key = (method, num_classes, grid.dtype, grid.device)
+    if key not in workload.optimizers:
         network = workload.network(num_classes, grid.dtype, grid.device)
-        return adapters.optimizer_of(adapters.build(network, method.name, adapters.options_text(method)))
-    except Exception as error:
-        if isinstance(error, TTCError) and method != adapters.complete(Spec(method.name)):
-            raise
-        return "none"
-
-
-def _joined(domains: list[Images]) -> str:
-    if len(domains) == 1:
-        return domains[0].checksum
-    return hashlib.sha256(" ".join(domain.checksum for domain in domains).encode()).hexdigest()
+        try:
+            adapter = method_specs.build(network, method.name, method_specs.options_json(method))
+            workload.optimizers[key] = method_specs.describe_optimizers(adapter)
+        except Exception as error:
+            given = method.is_address or method != method_specs.with_defaults(Spec(method.name))
+            if isinstance(error, TTCError) and given:
+                raise
+            workload.optimizers[key] = "none"
+    return workload.optimizers[key]

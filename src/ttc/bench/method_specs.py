@@ -1,9 +1,10 @@
-"""From a method's written form to its adapter and back: options completed, optimizers and views by name."""
+"""From a method's written form to its adapter and back: defaults filled in, optimizers and views by name."""
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,79 +12,130 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ttc import clustering
-from ttc.bench.spec import Spec, Value, nearest
+from ttc.bench.protocol import Protocol
+from ttc.bench.spec import Spec, Value
 from ttc.core import Adapter
-from ttc.errors import TTCError
-from ttc.methods import METHODS, Method, adapt
+from ttc.errors import TTCError, unknown
+from ttc.files import checksum
+from ttc.methods import Method, adapt, find_method
+from ttc.models.external import import_callable
 
 _VIEWS = ("horizontal_flip", "vertical_flip", "identity", "RandomRotation", "RandomResizedCrop", "GaussianNoise")
 
 
-def complete(spec: Spec) -> Spec:
-    """The spec of a method with the defaults of all its options, refused where the name or an option does not exist.
+def with_defaults(spec: Spec) -> Spec:
+    """Add the defaults of all options to the spec of a method.
 
-    >>> str(complete(Spec.read("norm-blend(alpha=0.5)")))
-    'norm-blend(alpha=0.5, source_pseudo_count=None)'
+    Args:
+        spec: A method of the table or a ``module:function``, which is imported, with some of its options.
+
+    Returns:
+        The spec with every option that can be written down; others keep their default when the adapter is built.
+
+    Raises:
+        TTCError: If the method or an option does not exist, or an option without a default is missing.
+
+    Example:
+        >>> str(with_defaults(Spec.read("norm-blend(alpha=0.5)")))
+        'norm-blend(alpha=0.5, source_pseudo_count=None)'
     """
-    if spec.name not in METHODS:
-        near = nearest(spec.name, METHODS)
-        raise TTCError(f"there is no method '{spec.name}'{near}; the methods: {', '.join(METHODS)}")
-    method = METHODS[spec.name]
+    method = _method(spec.name)
     for option, _ in spec.options:
         if option not in method.options:
-            near, known = nearest(option, method.options), ", ".join(method.options) or "it has none"
-            raise TTCError(f"'{spec.name}' has no option '{option}'{near}; its options: {known}")
-    given = {option: _normal(option, value) for option, value in spec.options}
+            raise unknown(f"option of '{spec.name}'", option, method.options)
+    given = {option: _normalize(option, value) for option, value in spec.options}
+    for name, entry in method.options.items():
+        if entry.default is inspect.Parameter.empty and name not in given:
+            raise TTCError(f"'{spec.name}' needs the option {name}: write {spec.name}({name}=...)")
     return Spec.of(spec.name, {**_defaults(method), **given})
 
 
-def brief(spec: Spec) -> Spec:
-    """The spec as one would write it, without the options that have their defaults: the converse of :func:`complete`.
+def without_defaults(spec: Spec) -> Spec:
+    """Leave out the options that have their defaults: the converse of :func:`with_defaults`.
 
-    >>> str(brief(complete(Spec.read("ttc(bandwidth=2)"))))
-    'ttc(bandwidth=2)'
+    Example:
+        >>> str(without_defaults(with_defaults(Spec.read("ttc(bandwidth=2)"))))
+        'ttc(bandwidth=2)'
     """
-    defaults = _defaults(METHODS[spec.name]) if spec.name in METHODS else {}
-    told = {key: value for key, value in spec.options if key not in defaults or repr(defaults[key]) != repr(value)}
-    return Spec.of(spec.name, told)
+    defaults = _defaults(_method(spec.name))
+    given = {key: value for key, value in spec.options if key not in defaults or repr(defaults[key]) != repr(value)}
+    return Spec.of(spec.name, given)
 
 
-@cache
-def _defaults(method: Method) -> Mapping[str, Value]:
-    parameters = inspect.signature(method.build).parameters
-    defaults = {option: parameters[option].default for option in method.options}
-    return {option: value.__name__ if callable(value) else value for option, value in defaults.items()}
+def method_label(protocol: Protocol) -> str:
+    """Return the method of a protocol as a user would write it: ``ttc(bandwidth=2)``."""
+    return str(without_defaults(Spec.of(protocol.method, json.loads(protocol.options))))
 
 
-def options_text(spec: Spec) -> str:
-    """The options as the canonical JSON that a protocol keeps."""
+def method_checksum(spec: Spec) -> str:
+    """Compute the SHA-256 of the source file of a user's own builder; empty for a method of the table."""
+    if not spec.is_address:
+        return ""
+    function = import_callable(spec.name)
+    file = inspect.getsourcefile(inspect.unwrap(function)) if inspect.isroutine(function) else None
+    module = inspect.getmodule(function)
+    path = file or getattr(module, "__file__", None)
+    if path is None or not Path(path).is_file():
+        raise TTCError(f"{spec.name} has no source file, which a protocol needs; write the builder in a .py file")
+    return checksum(Path(path))
+
+
+def options_json(spec: Spec) -> str:
+    """Return the options as the canonical JSON of a protocol."""
     return json.dumps(dict(spec.options), sort_keys=True, allow_nan=False)
 
 
 def build(model: nn.Module, method: str, options: str) -> Adapter:
-    """The adapter of a protocol's method around ``model``."""
-    values: dict[str, Any] = {name: _resolved(name, value) for name, value in json.loads(options).items()}
+    """Build the adapter of a protocol's method.
+
+    Args:
+        model: The source model.
+        method: The protocol's method; a ``module:function`` is imported.
+        options: The protocol's options.
+
+    Raises:
+        TTCError: If the method rejects an option or the model.
+    """
+    values: dict[str, Any] = {name: _resolve(name, value) for name, value in json.loads(options).items()}
+    builder = import_callable(method) if ":" in method else method
     try:
-        return adapt(model, method, **values)
+        return adapt(model, builder, **values)
     except TypeError as error:
-        raise TTCError(f"'{method}' cannot take the options {options}: {error}") from error
+        raise TTCError(f"'{method}' rejects the options {options}: {error}") from error
 
 
-def optimizer_of(adapter: Adapter) -> str:
-    """The optimizers an adapter holds, as ``Adam(lr=0.001)``: options that are not torch's defaults; else ``none``."""
-    return " + ".join(_written(optimizer) for optimizer in _optimizers(adapter)) or "none"
+def describe_optimizers(adapter: Adapter) -> str:
+    """Return the optimizers of an adapter as ``Adam(lr=0.001)``, without torch's defaults; ``none`` if it has none."""
+    return " + ".join(_describe(optimizer) for optimizer in adapter.optimizers()) or "none"
 
 
-def _normal(option: str, value: Value) -> Value:
-    """An optimizer or a view in its one written form, refused where torch or we have none of that name."""
+def _method(name: str) -> Method:
+    return find_method(import_callable(name) if ":" in name else name)
+
+
+@cache
+def _defaults(method: Method) -> Mapping[str, Value]:
+    """The defaults that can be written down: plain values, and views by name."""
+    found: dict[str, Value] = {}
+    for option in method.options.values():
+        value = option.default
+        if option.name == "view" and getattr(value, "__name__", None) in _VIEWS:
+            value = value.__name__
+        if value is None or isinstance(value, bool | int | float | str | list | tuple):
+            found[option.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _normalize(option: str, value: Value) -> Value:
+    """An optimizer or a view in its one written form, rejected where there is none of that name."""
     if isinstance(value, str) and option in {"optimizer", "view"}:
         spec = Spec.read(value)
-        _resolved(option, str(spec))
+        _resolve(option, str(spec))
         return str(spec)
     return value
 
 
-def _resolved(option: str, value: Value) -> object:
+def _resolve(option: str, value: Value) -> object:
     if option == "optimizer" and isinstance(value, str):
         return _optimizer(Spec.read(value))
     if option == "view" and isinstance(value, str):
@@ -95,35 +147,27 @@ def _optimizer(spec: Spec) -> Callable[..., Optimizer]:
     known = {name: kind for name, kind in vars(torch.optim).items() if isinstance(kind, type)}
     known = {name: kind for name, kind in known.items() if issubclass(kind, Optimizer) and kind is not Optimizer}
     if spec.name not in known:
-        raise TTCError(f"torch has no optimizer '{spec.name}'{nearest(spec.name, known)}; it has: {', '.join(known)}")
+        raise unknown("torch optimizer", spec.name, known)
     factory = partial(known[spec.name], **dict(spec.options))
     try:
         factory([nn.Parameter(torch.zeros(1))])
     except (TypeError, ValueError) as error:
-        raise TTCError(f"the optimizer {spec} cannot be made: {error}") from error
+        raise TTCError(f"the optimizer {spec} cannot be built: {error}") from error
     return factory
 
 
 def _view(spec: Spec) -> Callable[[Tensor], Tensor]:
     if spec.name not in _VIEWS:
-        raise TTCError(f"there is no view '{spec.name}'{nearest(spec.name, _VIEWS)}; the views: {', '.join(_VIEWS)}")
+        raise unknown("view", spec.name, _VIEWS)
     found: Any = getattr(clustering, spec.name)
     try:
         view: Callable[[Tensor], Tensor] = found(**dict(spec.options)) if isinstance(found, type) else found
     except TypeError as error:
-        raise TTCError(f"the view {spec} cannot be made: {error}") from error
+        raise TTCError(f"the view {spec} cannot be built: {error}") from error
     return view
 
 
-def _optimizers(value: object, depth: int = 3) -> Iterator[Optimizer]:
-    if isinstance(value, Optimizer):
-        yield value
-    elif depth and hasattr(value, "__dict__") and not isinstance(value, nn.Module | Tensor):
-        for held in vars(value).values():
-            yield from _optimizers(held, depth - 1)
-
-
-def _written(optimizer: Optimizer) -> str:
+def _describe(optimizer: Optimizer) -> str:
     parameters = inspect.signature(type(optimizer)).parameters
     usual: Mapping[str, object] = {name: parameter.default for name, parameter in parameters.items()}
     chosen = {name: value for name, value in optimizer.defaults.items() if name == "lr" or usual.get(name) != value}

@@ -1,4 +1,4 @@
-"""The numbers of a results table: accuracy, likelihood, calibration, and how sure a difference is."""
+"""The numbers of a results table: accuracy, calibration, and how certain a difference is."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Interval(NamedTuple):
 
 
 class McNemar(NamedTuple):
-    """How many images only the first, and only the second method got right, and the exact two-sided p value."""
+    """The images that only the first and only the second method got right, and the exact two-sided p value."""
 
     only_first: int
     only_second: int
@@ -54,15 +54,6 @@ def mean_std(values: Sequence[float]) -> MeanStd:
         raise TTCError("a mean needs at least one value")
     array = np.asarray(values, dtype=np.float64)
     return MeanStd(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else math.nan, len(array))
-
-
-def negative_log_likelihood(log_probability: Floats, labels: Classes) -> float:
-    """The mean of -log p(label): log-probabilities (N, K), labels (N,).
-
-    >>> negative_log_likelihood(np.log([[0.5, 0.5], [0.25, 0.75]]), np.array([0, 0])) == np.log([2, 4]).mean()
-    np.True_
-    """
-    return float(-log_probability[np.arange(len(labels)), labels].mean())
 
 
 def calibration_error(confidence: Floats, correct: Flags, bins: int = 15) -> float:
@@ -94,8 +85,8 @@ def paired_interval(
 ) -> Interval:
     """The mean difference second - first on the same images, with its bootstrap percentile interval.
 
-    Images are drawn with replacement, both answers to an image staying together. For several cells on the same images,
-    average over cells first: (N,) means, so that an image counts once however often it was shown.
+    Images are drawn with replacement, the outputs of both methods for an image together. For several cells on the same
+    images, average over cells first: (N,) means, so that an image counts once however often it was shown.
 
     >>> first, second = np.array([0, 0, 1, 1] * 50, bool), np.array([0, 1, 1, 1] * 50, bool)
     >>> [round(value, 2) for value in paired_interval(first, second)]
@@ -111,7 +102,7 @@ def paired_interval(
 def mcnemar(first: Flags, second: Flags) -> McNemar:
     """McNemar's exact test that two methods err equally often on the same images.
 
-    Of the n images that exactly one method got right, the smaller share follows Binomial(n, 1/2):
+    Of the n images that exactly one method got right, the smaller count follows Binomial(n, 1/2):
     p = min(1, 2 · P(X ≤ min)).
 
     >>> mcnemar(np.array([1, 1, 1, 1, 0], bool), np.array([0, 0, 0, 0, 0], bool))
@@ -119,7 +110,7 @@ def mcnemar(first: Flags, second: Flags) -> McNemar:
     """
     only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
     n, smaller = only_first + only_second, min(only_first, only_second)
-    ways = total = 1  # C(n, 0) and the sum of C(n, k) up to the smaller share, in whole numbers: nothing underflows
+    ways = total = 1  # C(n, 0) and the sum of C(n, k) up to the smaller count, in whole numbers: nothing underflows
     for k in range(smaller):
         ways = ways * (n - k) // (k + 1)
         total += ways

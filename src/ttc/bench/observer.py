@@ -1,30 +1,38 @@
-"""What a clustering method did with a batch: the share it selected, the similarity of the views, the loss."""
+"""What a clustering method did with a batch: the fraction it selected, the similarity of the views, the loss."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 
 from ttc.clustering import ClusteringAdapter, SimilarityPreserving, Step, similarity
-from ttc.core import Adapter
+from ttc.core import Adapter, Part
+
+_NOTHING = (math.nan, math.nan, math.nan)
 
 
 class Observer:
-    """Watches an adapter that is made of the parts of clustering; of any other it has nothing to tell."""
+    """Observes the clustering adapter in an adapter; other methods leave nothing to observe.
+
+    Args:
+        adapter: The adapter, or a wrapper of it.
+    """
 
     def __init__(self, adapter: Adapter) -> None:
-        self._step = (math.nan, math.nan, math.nan)
-        watched = getattr(adapter, "base", adapter)  # a flip control wraps the method that learns
-        if isinstance(watched, ClusteringAdapter):
-            terms = [*watched.losses, *watched.unselected]
+        self._step = _NOTHING
+        self._constraint: SimilarityPreserving | None = None
+        observed = next((part for part in _all_parts(adapter) if isinstance(part, ClusteringAdapter)), None)
+        if observed is not None:
+            terms = [*observed.losses, *observed.unselected]
             self._constraint = next((term for term in terms if isinstance(term, SimilarityPreserving)), None)
-            watched.observer = self._see
+            observed.observer = self._observe
 
-    def taken(self) -> tuple[float, float, float]:
-        """The selected fraction, mean κ and loss of the last batch, NaN where there is none; forgotten afterwards."""
-        step, self._step = self._step, (math.nan, math.nan, math.nan)
+    def pop(self) -> tuple[float, float, float]:
+        """Return the selected fraction, mean κ and loss of the last batch, NaN where there is none, and forget them."""
+        step, self._step = self._step, _NOTHING
         return step
 
-    def _see(self, step: Step) -> None:
+    def _observe(self, step: Step) -> None:
         selected = float((step.weights > 0).double().mean())
         loss = math.nan if step.loss is None else float(step.loss.detach())
         kappa = math.nan
@@ -34,3 +42,9 @@ class Observer:
                 features, neighbour = map(torch.nn.functional.normalize, (features, neighbour))
             kappa = float(similarity(features, neighbour, self._constraint.bandwidth if self._constraint else 1).mean())
         self._step = (selected, kappa, loss)
+
+
+def _all_parts(part: Part) -> Iterator[Part]:
+    yield part
+    for inner in part.parts():
+        yield from _all_parts(inner)

@@ -13,11 +13,28 @@ from ttc.errors import TTCError
 class Protocol:
     """One cell of a benchmark, fully stated: two runs with the same hash are the same experiment.
 
-    ``options`` are all options of the method as JSON text, defaults filled in, and ``optimizer`` the one it really
-    built. ``corruptions`` are met in this order, each at ``severity`` (in the gradual scenario: up to it and down
-    again); ``images`` counts those of one domain, the first of the data set. ``seed`` decides the order alone: the
-    corrupted images are the same for every seed. ``threads`` is stated because sums are rounded in another order when
-    they are split among more threads.
+    Args:
+        dataset: The dataset's name, without the directory it is in.
+        data_checksum: The checksum of its images and labels.
+        model: The model's name.
+        model_checksum: The SHA-256 of its parameters and buffers.
+        method: A name of :data:`ttc.METHODS`, or ``module:function`` for a user's own builder.
+        options: All options of the method as JSON, defaults included.
+        corruptions: The corruptions, in the order of the stream.
+        severity: Their severity, 0 for clean images; in the gradual scenario the highest one.
+        images: The number of images per domain.
+        seed: Decides the order of the images alone: the corrupted images are the same for every seed.
+        batch_size: Images per batch.
+        scenario: The scenario with its options.
+        optimizer: The optimizer that the method built, or ``none``.
+        dtype: The floating-point type of the model.
+        device: Where the model ran.
+        threads: Torch threads: sums are rounded in another order when they are split among more threads.
+        version: The version of ttc.
+        method_checksum: The SHA-256 of the source file of a user's own builder, else empty.
+
+    Raises:
+        TTCError: If a number is out of range.
     """
 
     dataset: str
@@ -37,6 +54,7 @@ class Protocol:
     device: str
     threads: int
     version: str
+    method_checksum: str = ""
 
     def __post_init__(self) -> None:
         for name, least in {"images": 1, "batch_size": 1, "seed": 0, "threads": 1, "severity": 0}.items():
@@ -45,37 +63,57 @@ class Protocol:
 
     @property
     def hash(self) -> str:
-        """The SHA-256 of the canonical JSON: sorted keys, no blanks, ASCII."""
+        """The SHA-256 of :meth:`json`."""
         return hashlib.sha256(self.json().encode()).hexdigest()
 
     def json(self) -> str:
-        """The canonical text that is hashed."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """Return the canonical JSON that is hashed: sorted keys, no blanks, ASCII."""
+        values = asdict(self)
+        if not self.method_checksum:
+            del values["method_checksum"]  # so that the methods of the package hash as before there was this field
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def read(cls, text: str) -> "Protocol":
-        """The protocol that :meth:`json` wrote."""
+        """Parse what :meth:`json` returned.
+
+        Args:
+            text: The canonical JSON.
+        """
         values: dict[str, Any] = json.loads(text)
         return cls(**{**values, "corruptions": tuple(values["corruptions"])})
 
     @property
     def domain(self) -> str:
-        """What was shown, in a word or two: ``fog 5``, or ``15 corruptions 5``."""
+        """The data in a word or two: ``fog 5``, or ``15 corruptions 5``."""
         corruption = self.corruptions[0] if len(self.corruptions) == 1 else f"{len(self.corruptions)} corruptions"
         return f"{corruption} {self.severity}"
 
     @property
     def label(self) -> str:
-        """The cell in one line, for progress and messages."""
-        return f"{self.method}, {self.domain}, {self.scenario}, batch {self.batch_size}, seed {self.seed}"
+        """The cell in one line, for messages."""
+        return self.describe(self.method)
+
+    def describe(self, method: str) -> str:
+        """Return the cell in one line, with the method as it is called elsewhere.
+
+        Args:
+            method: The label of the method, such as ``ttc(bandwidth=2)``.
+        """
+        return f"{method}, {self.domain}, {self.scenario}, batch {self.batch_size}, seed {self.seed}"
 
 
 def difference(one: Protocol, other: Protocol) -> dict[str, tuple[object, object]]:
-    """The fields in which two protocols differ, with both values; the method's options one by one.
+    """Compare two protocols field by field, and the method's options one by one.
 
-    Two protocols without a difference have the same hash.
+    Args:
+        one: A protocol.
+        other: Another one.
+
+    Returns:
+        The fields that differ, with both values; empty if the protocols have the same hash.
     """
-    left, right = _flat(one), _flat(other)
+    left, right = _flatten(one), _flatten(other)
     missing = "(not an option)"
     return {
         name: (left.get(name, missing), right.get(name, missing))
@@ -84,7 +122,7 @@ def difference(one: Protocol, other: Protocol) -> dict[str, tuple[object, object
     }
 
 
-def _flat(protocol: Protocol) -> Mapping[str, object]:
+def _flatten(protocol: Protocol) -> Mapping[str, object]:
     values: dict[str, object] = {}
     for field in fields(protocol):
         value = getattr(protocol, field.name)

@@ -1,4 +1,4 @@
-"""Settings of a run from a TOML file and from flags, under the same names."""
+"""The configuration of a run, from a TOML file and from flags, under the same names."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -8,9 +8,9 @@ from typing import Any
 
 from ttc.bench.environment import cores
 from ttc.bench.grid import Grid
-from ttc.bench.spec import Spec, listed, nearest
+from ttc.bench.spec import Spec, split_list
 from ttc.bench.workload import Workload
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,12 +18,12 @@ else:
     import tomli as tomllib
 
 
-_SUBJECT = {"dataset": "dataset", "model": "model", "checkpoint": "checkpoint", "data": "root"}
+_WORKLOAD = {"dataset": "dataset", "model": "model", "checkpoint": "checkpoint", "data": "root"}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What ``ttc run`` runs, on what, where to, and with how many processes."""
+class RunConfig:
+    """What ``ttc run`` runs, on which data and model, where results go, and the number of processes."""
 
     grid: Grid
     workload: Workload
@@ -31,18 +31,26 @@ class Settings:
     workers: int
 
 
-def settings(file: Path | None, flags: Mapping[str, object]) -> Settings:
-    """The settings of a TOML file, if any, with the flags that were given in place of its values."""
+def load_config(file: Path | None, flags: Mapping[str, object]) -> RunConfig:
+    """Read a TOML file, if any, and replace its values by the flags that are given.
+
+    Args:
+        file: The TOML file.
+        flags: The command line's flags by name, None where a flag was not given.
+
+    Raises:
+        TTCError: If the file cannot be read, or a setting does not exist or has the wrong type.
+    """
     given = {**(_read(file) if file else {}), **{name: value for name, value in flags.items() if value is not None}}
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in _KINDS:
-            raise TTCError(f"there is no setting '{name}'{nearest(name, _KINDS)}; the settings: {', '.join(_KINDS)}")
+            raise unknown("setting", name, _KINDS)
         values[name] = _KINDS[name](name, value)
     axes = {field.name for field in fields(Grid)}
-    return Settings(
+    return RunConfig(
         Grid(**{name: value for name, value in values.items() if name in axes}),
-        Workload(**{_SUBJECT[name]: value for name, value in values.items() if name in _SUBJECT}),
+        Workload(**{_WORKLOAD[name]: value for name, value in values.items() if name in _WORKLOAD}),
         values.get("store", Path("results.sqlite")),
         values.get("workers", cores()),
     )
@@ -59,7 +67,7 @@ def _read(file: Path) -> dict[str, object]:
 
 
 def _items(value: object) -> list[object]:
-    return [*listed(value)] if isinstance(value, str) else value if isinstance(value, list) else [value]
+    return [*split_list(value)] if isinstance(value, str) else value if isinstance(value, list) else [value]
 
 
 def _specs(name: str, value: object) -> tuple[Spec, ...]:
@@ -70,21 +78,21 @@ def _specs(name: str, value: object) -> tuple[Spec, ...]:
         elif isinstance(item, dict) and isinstance(item.get("name"), str):
             found.append(Spec.of(item["name"], {key: option for key, option in item.items() if key != "name"}))
         else:
-            raise TTCError(f"{name} must be texts such as 'ttc(bandwidth=2)' or tables with a name, got {item!r}")
+            raise TTCError(f"{name} must be strings such as 'ttc(bandwidth=2)' or tables with a name, got {item!r}")
     return tuple(found)
 
 
-def _texts(name: str, value: object) -> tuple[str, ...]:
-    return tuple(_text(name, item) for item in _items(value))
+def _strings(name: str, value: object) -> tuple[str, ...]:
+    return tuple(_string(name, item) for item in _items(value))
 
 
 def _numbers(name: str, value: object) -> tuple[int, ...]:
     return tuple(_number(name, item) for item in _items(value))
 
 
-def _text(name: str, value: object) -> str:
+def _string(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise TTCError(f"{name} must be a text, got {value!r}")
+        raise TTCError(f"{name} must be a string, got {value!r}")
     return value
 
 
@@ -97,24 +105,24 @@ def _number(name: str, value: object) -> int:
 
 
 def _path(name: str, value: object) -> Path:
-    return value if isinstance(value, Path) else Path(_text(name, value)).expanduser()
+    return value if isinstance(value, Path) else Path(_string(name, value)).expanduser()
 
 
 _KINDS: dict[str, Callable[[str, object], Any]] = {
     "methods": _specs,
-    "corruptions": _texts,
+    "corruptions": _strings,
     "severities": _numbers,
     "images": _number,
     "batch_sizes": _numbers,
     "seeds": _numbers,
     "scenarios": _specs,
-    "dataset": _text,
-    "model": _text,
+    "dataset": _string,
+    "model": _string,
     "checkpoint": _path,
     "data": _path,
     "store": _path,
     "workers": _number,
     "threads": _number,
-    "dtype": _text,
-    "device": _text,
+    "dtype": _string,
+    "device": _string,
 }

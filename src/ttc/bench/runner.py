@@ -3,102 +3,112 @@
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
+from ttc.bench import method_specs
 from ttc.bench.environment import environment
-from ttc.bench.evaluate import Result, evaluate
-from ttc.bench.executors import Local
-from ttc.bench.grid import checksum, places
+from ttc.bench.evaluation import Result, evaluate
+from ttc.bench.executors import LocalExecutor
+from ttc.bench.grid import data_checksum, domains_of
 from ttc.bench.protocol import Protocol
+from ttc.bench.scenarios import CLEAN, Domain
 from ttc.bench.source_cache import source_logits
 from ttc.bench.spec import Spec
 from ttc.bench.store import Store
-from ttc.bench.workload import CLEAN, DATASETS, Workload
-from ttc.data import Images
+from ttc.bench.workload import ResolvedWorkload
 from ttc.errors import TTCError
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something came to an end: a preparation (no protocol), or a cell with its accuracy or its error."""
+class RunEvent:
+    """Something finished: a preparation (no protocol), or a cell with its accuracy or its error."""
 
     protocol: Protocol | None
+    method: str = ""  # its label, such as ttc(bandwidth=2)
     accuracy: float | None = None
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class Preparation:
+    """What several cells need: a domain to corrupt, and whether SOURCE predicts it too."""
+
+    domain: Domain
+    protocol: Protocol  # one of the cells
+    source: bool
+
+
 def pending(cells: Sequence[Protocol], store: Store) -> list[Protocol]:
-    """The cells that are not finished in the store; failed ones are tried again."""
+    """Return the cells that are not finished in the store; failed ones are tried again."""
     finished = store.finished()
     return [cell for cell in cells if cell.hash not in finished]
 
 
-def run(cells: Sequence[Protocol], workload: Workload, store: Store, workers: int = 1) -> Generator[Event, None, None]:
-    """Evaluate the cells, record each as it ends, and yield what happened; this process alone writes to the store.
+def run(
+    cells: Sequence[Protocol], workload: ResolvedWorkload, store: Store, workers: int = 1
+) -> Generator[RunEvent, None, None]:
+    """Evaluate cells, record each as it ends, and yield what happened; this process alone writes to the store.
 
-    What cells share, corrupted images and SOURCE's answers, is made first, once each. A cell that fails is recorded
-    with its error and the others go on.
+    What cells share, corrupted images and SOURCE's predictions, is prepared first, once each. A cell that fails is
+    recorded with its error, and the others run.
+
+    Args:
+        cells: The cells, from :func:`ttc.bench.grid.cells`.
+        workload: The data and model they were planned for.
+        store: Where results go.
+        workers: The number of processes; 1 runs in this one.
+
+    Raises:
+        TTCError: If a preparation fails for a reason the user can correct.
     """
     if not cells:
         return
     workers = min(workers, len(cells))
     here = {**environment(), "workers": workers}
-    with Local(workers, cells[0].threads) as executor:
-        for _, outcome in executor.run([partial(_prepare, workload, *what) for what in preparations(cells, workload)]):
-            if outcome.error is not None and outcome.ours:
-                raise TTCError(outcome.error)
-            yield Event(None)
-        for place, outcome in executor.run([partial(perform, workload, cell) for cell in cells]):
-            cell = cells[place]
-            if outcome.error is None:
-                store.finish(cell, outcome.value, here)
-                yield Event(cell, accuracy=outcome.value.accuracy)
+    with LocalExecutor(workers, cells[0].threads) as executor:
+        for _, result in executor.run([partial(_prepare, workload, one) for one in preparations(cells, workload)]):
+            if result.error is not None and result.expected:
+                raise TTCError(result.error)
+            yield RunEvent(None)
+        for index, result in executor.run([partial(evaluate_cell, workload, cell) for cell in cells]):
+            cell = cells[index]
+            label = method_specs.method_label(cell)
+            if result.error is None:
+                store.finish(cell, result.value, here, label)
+                yield RunEvent(cell, label, accuracy=result.value.accuracy)
             else:
-                store.fail(cell, outcome.error, here, outcome.seconds)
-                yield Event(cell, error=outcome.error)
+                store.fail(cell, result.error, here, result.seconds, label)
+                yield RunEvent(cell, label, error=result.error)
 
 
-def perform(workload: Workload, protocol: Protocol) -> Result:
-    """Evaluate one cell of a workload, from and to the workload's cache."""
-    images = [_images(workload, place, protocol) for place in places_of(protocol)]
-    checksum(protocol, images)
+def evaluate_cell(workload: ResolvedWorkload, protocol: Protocol) -> Result:
+    """Evaluate one cell with the workload's cache.
+
+    Raises:
+        TTCError: If the data or a user's own builder is not what the protocol was made for.
+    """
+    images = [workload.domain(domain, protocol.images, cached=True) for domain in domains_of(protocol)]
+    if data_checksum(images) != protocol.data_checksum:
+        raise TTCError(f"the images of {protocol.domain} changed while the grid ran; run the same command again")
+    if method_specs.method_checksum(Spec(protocol.method)) != protocol.method_checksum:
+        raise TTCError(f"the source file of {protocol.method} changed while the grid ran; run the same command again")
     network = workload.network(images[0].num_classes, protocol.dtype, protocol.device)
     return evaluate(protocol, images, network, workload.cache)
 
 
-Preparation = tuple[tuple[str, int], Protocol, bool]
-
-
-def preparations(cells: Sequence[Protocol], workload: Workload) -> list[Preparation]:
-    """What several cells share: each domain to be corrupted here, and whether SOURCE answers it too."""
-    found: dict[tuple[tuple[str, int], int], tuple[Protocol, bool]] = {}
-    dataset = DATASETS.get(workload.dataset)
+def preparations(cells: Sequence[Protocol], workload: ResolvedWorkload) -> list[Preparation]:
+    """Return what several cells share: each domain that is corrupted here or predicted by SOURCE, once."""
+    found: dict[tuple[Domain, int], Preparation] = {}
     for cell in cells:
-        for place in places_of(cell):
-            key = (place, cell.images)
-            asked = cell.method == "source"
-            _, before = found.get(key, (cell, False))
-            found[key] = (cell, asked or before)
-    made_here = dataset is None or dataset.published is None
-    return [
-        (place, cell, source)
-        for (place, _), (cell, source) in found.items()
-        if source or (made_here and place[0] != CLEAN)
-    ]
+        for domain in domains_of(cell):
+            key = (domain, cell.images)
+            before = key in found and found[key].source
+            found[key] = Preparation(domain, cell, before or cell.method == "source")
+    return [one for one in found.values() if one.source or (workload.corrupts and one.domain.corruption != CLEAN)]
 
 
-def _prepare(workload: Workload, place: tuple[str, int], protocol: Protocol, source: bool) -> None:
-    images = _images(workload, place, protocol)
-    if source:
+def _prepare(workload: ResolvedWorkload, preparation: Preparation) -> None:
+    protocol = preparation.protocol
+    images = workload.domain(preparation.domain, protocol.images, cached=True)
+    if preparation.source:
         network = workload.network(images.num_classes, protocol.dtype, protocol.device)
         source_logits(protocol, images, network, workload.cache)
-
-
-def places_of(protocol: Protocol) -> list[tuple[str, int]]:
-    """The (corruption, severity) of each domain of a cell."""
-    return places(Spec.read(protocol.scenario), protocol.corruptions, protocol.severity)
-
-
-def _images(workload: Workload, place: tuple[str, int], protocol: Protocol) -> Images:
-    cache: Path = workload.cache
-    return workload.domain(*place, protocol.images, cache)

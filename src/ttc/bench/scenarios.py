@@ -1,7 +1,7 @@
-"""Scenarios: in which order a method meets the images, and when it starts afresh.
+"""Scenarios: in which order a method sees the images, and when it is reset.
 
-A scenario turns the labels of the domains, a batch size and an order seed into a stream of :class:`Batch`. It only says
-*which* images come: the engine shows the method the images alone. Short last batches are kept.
+A scenario maps the labels of the domains, a batch size and an order seed to a stream of :class:`Batch`. It only says
+*which* images come: the method sees the images alone. The last batch may be short.
 """
 
 import inspect
@@ -12,15 +12,30 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ttc.bench.spec import Spec, nearest
-from ttc.errors import TTCError
+from ttc.bench.spec import Spec
+from ttc.errors import TTCError, unknown
 
 Ints = NDArray[np.int64]
-Labels = Sequence[Ints]  # those of each domain, (N,)
+DomainLabels = Sequence[Ints]  # those of each domain, (N,)
+CLEAN = "clean"  # stands among the corruptions for the images as they are, severity 0
+
+
+class Domain(NamedTuple):
+    """A corruption at a severity, or clean images at severity 0."""
+
+    corruption: str
+    severity: int
 
 
 class Batch(NamedTuple):
-    """Which images come next: domains (B,) and indices in them (B,), whether to reset before, and the pass."""
+    """Which images come next.
+
+    Args:
+        domain: The index of each image's domain, (B,).
+        image: The index of each image in its domain, (B,).
+        reset: Whether the adapter is reset before this batch.
+        epoch: The pass over the data, from 0.
+    """
 
     domain: Ints
     image: Ints
@@ -31,38 +46,38 @@ class Batch(NamedTuple):
 Stream = Iterator[Batch]
 
 
-def per_domain(labels: Labels, batch_size: int, seed: int) -> Stream:
-    """Each domain in shuffled order, from the source model each: the paper's protocol."""
+def per_domain(labels: DomainLabels, batch_size: int, seed: int) -> Stream:
+    """Each domain in shuffled order, with a reset before each: the paper's protocol."""
     for domain, there in enumerate(labels):
         yield from _cut(domain, _shuffled(len(there), seed, domain), batch_size)
 
 
-def continual(labels: Labels, batch_size: int, seed: int) -> Stream:
-    """The domains one after another in shuffled order each, without a reset in between."""
+def continual(labels: DomainLabels, batch_size: int, seed: int) -> Stream:
+    """One domain after another, each in shuffled order, without a reset in between."""
     for batch in per_domain(labels, batch_size, seed):
         yield batch._replace(reset=False)
 
 
-def episodic(labels: Labels, batch_size: int, seed: int) -> Stream:
+def episodic(labels: DomainLabels, batch_size: int, seed: int) -> Stream:
     """Each domain in shuffled order, with a reset before every batch."""
     for batch in per_domain(labels, batch_size, seed):
         yield batch._replace(reset=True)
 
 
-def mixed(labels: Labels, batch_size: int, seed: int) -> Stream:
-    """The images of all domains shuffled into one another, without a reset."""
-    domain = np.concatenate([np.full(len(there), place) for place, there in enumerate(labels)])
+def mixed(labels: DomainLabels, batch_size: int, seed: int) -> Stream:
+    """The images of all domains in one shuffled order, without a reset."""
+    domain = np.concatenate([np.full(len(there), index) for index, there in enumerate(labels)])
     index = np.concatenate([np.arange(len(there)) for there in labels])
     order = _shuffled(len(domain), seed, len(labels))
     for part in _parts(order, batch_size):
         yield Batch(domain[part], index[part], reset=False)
 
 
-def label_shift(labels: Labels, batch_size: int, seed: int, *, alpha: float = 0.1) -> Stream:
-    """Each domain from the source model, its classes in uneven portions: Dirichlet with concentration ``alpha``.
+def label_shift(labels: DomainLabels, batch_size: int, seed: int, *, alpha: float = 0.1) -> Stream:
+    """Each domain with a reset before, its classes unevenly spread over time: Dirichlet with concentration ``alpha``.
 
-    Every class is cut into slots by shares drawn from Dirichlet(α, …, α), one slot a batch, and the slots come one
-    after another, shuffled inside. A small α puts most of a class into few slots; a large one spreads it evenly.
+    Every class is split among the slots by fractions drawn from Dirichlet(α, …, α), one slot per batch; the slots come
+    one after another, shuffled inside. A small α puts most of a class into few slots; a large one spreads it evenly.
     """
     if alpha <= 0:
         raise TTCError(f"the alpha of label-shift must be positive, got {alpha}")
@@ -70,8 +85,8 @@ def label_shift(labels: Labels, batch_size: int, seed: int, *, alpha: float = 0.
         yield from _cut(domain, _uneven(there, batch_size, np.random.default_rng([seed, domain]), alpha), batch_size)
 
 
-def repeated(labels: Labels, batch_size: int, seed: int, *, epochs: int = 3) -> Stream:
-    """Each domain several times over, in a new order each pass, from the source model at the first pass only."""
+def repeated(labels: DomainLabels, batch_size: int, seed: int, *, epochs: int = 3) -> Stream:
+    """Each domain several times, in a new order in each pass, with a reset before the first pass only."""
     if epochs < 1:
         raise TTCError(f"the epochs of repeated must be at least 1, got {epochs}")
     for domain, there in enumerate(labels):
@@ -82,7 +97,13 @@ def repeated(labels: Labels, batch_size: int, seed: int, *, epochs: int = 3) -> 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A line of the table; ``sequence``: one cell goes through all corruptions, else each corruption is a cell."""
+    """A line of the table of scenarios.
+
+    Args:
+        stream: Maps labels, batch size, seed and options (keyword-only) to batches.
+        sequence: Whether one cell goes through all corruptions; else there is one cell per corruption.
+        gradual: Whether the severity rises to the one given and falls again.
+    """
 
     stream: Callable[..., Stream]
     sequence: bool = False
@@ -95,7 +116,11 @@ class Scenario:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def severities(self, peak: int) -> tuple[int, ...]:
-        """The severities each corruption is met at: ``peak``, or gradually up to it and down again."""
+        """Return the severities of each corruption in order.
+
+        Args:
+            peak: The severity that was asked for.
+        """
         return (*range(1, peak), *range(peak, 0, -1)) if self.gradual else (peak,)
 
 
@@ -108,33 +133,47 @@ SCENARIOS: dict[str, Scenario] = {
     "label-shift": Scenario(label_shift),
     "repeated": Scenario(repeated),
 }
+"""The scenarios by name."""
 
 
-def complete(spec: Spec) -> Spec:
-    """The spec of a scenario with its defaults filled in, refused where the name or an option does not exist.
+def with_defaults(spec: Spec) -> Spec:
+    """Add the defaults of all options to the spec of a scenario.
 
-    >>> str(complete(Spec.read("label-shift")))
-    'label-shift(alpha=0.1)'
+    Raises:
+        TTCError: If the name or an option does not exist, or a value is invalid.
+
+    Example:
+        >>> str(with_defaults(Spec.read("label-shift")))
+        'label-shift(alpha=0.1)'
     """
     if spec.name not in SCENARIOS:
-        near = nearest(spec.name, SCENARIOS)
-        raise TTCError(f"there is no scenario '{spec.name}'{near}; the scenarios: {', '.join(SCENARIOS)}")
+        raise unknown("scenario", spec.name, SCENARIOS)
     defaults = SCENARIOS[spec.name].options
     for option, value in spec.options:
         if option not in defaults:
-            near, known = nearest(option, defaults), ", ".join(defaults) or "it has none"
-            raise TTCError(f"the scenario '{spec.name}' has no option '{option}'{near}; its options: {known}")
+            raise unknown(f"option of the scenario '{spec.name}'", option, defaults)
         if isinstance(value, bool) or not isinstance(value, int if isinstance(defaults[option], int) else int | float):
             wanted = "a whole number" if isinstance(defaults[option], int) else "a number"
             raise TTCError(f"the option {option} of the scenario '{spec.name}' must be {wanted}, got {value!r}")
     found = Spec.of(spec.name, {**defaults, **dict(spec.options)})
-    next(stream(found, [np.zeros(1, np.int64)], 1, 0))  # a value out of range is refused here, before anything runs
+    next(stream(found, [np.zeros(1, np.int64)], 1, 0))  # a value out of range is rejected here, before anything runs
     return found
 
 
-def stream(scenario: Spec, labels: Labels, batch_size: int, seed: int) -> Stream:
-    """The stream of a complete scenario spec over the domains with these labels."""
+def stream(scenario: Spec, labels: DomainLabels, batch_size: int, seed: int) -> Stream:
+    """Return the batches of a scenario, given with all its options, over the domains with these labels."""
     return SCENARIOS[scenario.name].stream(labels, batch_size, seed, **dict(scenario.options))
+
+
+def domains_of(scenario: Spec, corruptions: Sequence[str], severity: int) -> list[Domain]:
+    """Return the domains of a cell in the order of its stream.
+
+    Example:
+        >>> domains_of(Spec("per-domain"), ["fog", "clean"], 5)
+        [Domain(corruption='fog', severity=5), Domain(corruption='clean', severity=0)]
+    """
+    levels = SCENARIOS[scenario.name].severities(severity)
+    return [Domain(name, level) for name in corruptions for level in ((0,) if name == CLEAN else levels)]
 
 
 def _shuffled(count: int, *seed: int) -> Ints:
@@ -154,8 +193,8 @@ def _uneven(labels: Ints, batch_size: int, random: np.random.Generator, alpha: f
     slots: list[list[Ints]] = [[] for _ in range(-(-len(labels) // batch_size))]
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
-        shares = random.dirichlet(np.full(len(slots), alpha))
-        ends = np.round(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
+        fractions = random.dirichlet(np.full(len(slots), alpha))
+        ends = np.round(np.cumsum(fractions)[:-1] * len(members)).astype(np.int64)
         for slot, part in zip(slots, np.split(members, ends), strict=True):
             slot.append(part)
     return np.concatenate([random.permutation(np.concatenate(slot)) for slot in slots])

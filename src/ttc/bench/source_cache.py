@@ -1,4 +1,4 @@
-"""The answers of the source model: independent of order and batches, so made once and kept."""
+"""A cache of the source model's predictions: independent of order and batches, so computed once."""
 
 import hashlib
 import json
@@ -17,13 +17,20 @@ from ttc.data.location import unwritable
 from ttc.files import atomic
 from ttc.methods import adapt
 
-BATCH = 100  # fixed, so that the answers do not depend on the cell that asks first
+BATCH = 100  # fixed, so that the predictions do not depend on the cell that comes first
 
 
 def source_logits(protocol: Protocol, images: Images, model: nn.Module, cache: Path | None) -> NDArray[np.float32]:
-    """The source model's logits (N, K) for a domain, in the order of the images; kept below ``cache`` if given.
+    """Return the source model's logits for a domain, from the cache where they are in it.
 
-    The file is named by the checksums of model and images and what else decides the bits.
+    Args:
+        protocol: The cell; its model checksum, dtype, device and threads name the file.
+        images: The domain.
+        model: The source model.
+        cache: The directory of the cache; None computes them each time.
+
+    Returns:
+        Logits (N, K), in the order of the images.
     """
     if cache is None:
         return np.concatenate([part for _, part in _parts(protocol, images, model)])

@@ -1,28 +1,32 @@
 """Names with options, written as a call: ``ttc(bandwidth=2)``, ``label-shift(alpha=0.1)``, ``SGD(lr=0.001)``."""
 
 import ast
-import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ttc.errors import TTCError
 
 Value = bool | int | float | str | None | list["Value"]
-_FORM = re.compile(r"\s*([A-Za-z][\w.+-]*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_FORM = re.compile(r"\s*([A-Za-z_][\w.+-]*(?::[A-Za-z_]\w*)?)\s*(?:\((.*)\))?\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Spec:
     """A name and its options in order of name; equal specs are written alike.
 
-    >>> Spec.read("ttc(spc_weight=0.5, bandwidth=2)")
-    Spec(name='ttc', options=(('bandwidth', 2), ('spc_weight', 0.5)))
-    >>> str(Spec.read("ttc(spc_weight=0.5, bandwidth=2)"))
-    'ttc(bandwidth=2, spc_weight=0.5)'
-    >>> str(Spec.read("tent"))
-    'tent'
+    Args:
+        name: The name of a method, scenario, optimizer or view, or ``module:function``.
+        options: The options that are given, as (name, value), sorted.
+
+    Example:
+        >>> Spec.read("ttc(spc_weight=0.5, bandwidth=2)")
+        Spec(name='ttc', options=(('bandwidth', 2), ('spc_weight', 0.5)))
+        >>> str(Spec.read("ttc(spc_weight=0.5, bandwidth=2)"))
+        'ttc(bandwidth=2, spc_weight=0.5)'
+        >>> str(Spec.read("my_module:my_builder"))
+        'my_module:my_builder'
     """
 
     name: str
@@ -34,12 +38,27 @@ class Spec:
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, object]) -> "Spec":
-        """The spec of a name and a mapping of plain values."""
+        """Make the spec of a name and options.
+
+        Args:
+            name: The name.
+            options: Numbers, strings, booleans, None, and lists of them, by name.
+
+        Raises:
+            TTCError: If a value is of another type, or not finite.
+        """
         return cls(name, tuple(sorted((key, _plain(name, key, value)) for key, value in options.items())))
 
     @classmethod
     def read(cls, text: str) -> "Spec":
-        """The spec that ``text`` writes."""
+        """Parse ``NAME`` or ``NAME(option=value, ...)``; no code is run.
+
+        Args:
+            text: What the user wrote.
+
+        Raises:
+            TTCError: If the text has another form.
+        """
         match = _FORM.fullmatch(text)
         if match is None:
             raise TTCError(f"expected NAME or NAME(option=value, ...), got '{text}'")
@@ -54,15 +73,20 @@ class Spec:
         except (SyntaxError, ValueError) as error:
             raise TTCError(
                 f"cannot read the options of '{text}': write {name}(option=value, ...) with numbers, True, False, None "
-                "or 'quoted text' as values"
+                "or 'quoted strings' as values"
             ) from error
         return cls.of(name, options)
 
+    @property
+    def is_address(self) -> bool:
+        """Whether the name is a ``module:function`` of the user's."""
+        return ":" in self.name
 
-def listed(text: str) -> list[str]:
-    """The items of a comma-separated list, commas inside brackets and quotes left alone.
 
-    >>> listed("norm, ttc(bandwidth=2, ss=False),tent")
+def split_list(text: str) -> list[str]:
+    """Split a comma-separated list, leaving commas inside brackets and quotes alone.
+
+    >>> split_list("norm, ttc(bandwidth=2, ss=False),tent")
     ['norm', 'ttc(bandwidth=2, ss=False)', 'tent']
     """
     items, depth, quote, start = [], 0, "", 0
@@ -82,12 +106,6 @@ def listed(text: str) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """ " (did you mean '…'?)" when one of the known words is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean '{close[0]}'?)" if close else ""
-
-
 def _plain(name: str, key: str, value: object) -> Value:
     if isinstance(value, list | tuple):
         return [_plain(name, key, item) for item in value]
@@ -98,5 +116,5 @@ def _plain(name: str, key: str, value: object) -> Value:
             raise TTCError(f"the option {key} of '{name}' must be finite, got {value}") from error
         return value
     raise TTCError(
-        f"the option {key} of '{name}' must be a number, a text, true, false or a list, got {type(value).__name__}"
+        f"the option {key} of '{name}' must be a number, a string, true, false or a list, got {type(value).__name__}"
     )

@@ -1,4 +1,4 @@
-"""The store: one SQLite file, one row a cell, whole or absent whatever happens to the process that writes it."""
+"""The store: one SQLite file, one row per cell, whole or absent whatever happens to the process that writes it."""
 
 import json
 import sqlite3
@@ -17,11 +17,11 @@ from ttc.bench.protocol import Protocol
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
-    from ttc.bench.evaluate import Result  # listing results must not wait for torch
+    from ttc.bench.evaluation import Result  # listing results must not wait for torch
 
-SCHEMA = 1
+SCHEMA = 2  # 1, of ttc 0.1, had no label; it is read, and upgraded when written to
 MAGIC = 0x74746362  # "ttcb": tells our files from other SQLite files
-TRACE = ("images", "accuracy", "entropy", "selected", "similarity", "loss")  # the columns of a trace, a row a batch
+TRACE = ("images", "accuracy", "entropy", "selected", "similarity", "loss")  # the columns of a trace
 FIGURES = ("accuracy", "nll", "ece", "per_class", "per_domain", "per_pass")
 _TABLE = """
 create table if not exists cells (
@@ -32,22 +32,44 @@ create table if not exists cells (
     environment text not null,
     seconds real not null,
     recorded text not null,
-    trace blob, predictions blob, correct blob
+    trace blob, predictions blob, correct blob,
+    label text
 ) without rowid
 """
-_WRITE = """
-insert into cells values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_COLUMNS = (
+    "hash, status, protocol, figures, cost, warnings, error, environment, seconds, recorded, "
+    "trace, predictions, correct"
+)
+_WRITE = f"""
+insert into cells ({_COLUMNS}, label) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (hash) do update set
     status = excluded.status, figures = excluded.figures, cost = excluded.cost, warnings = excluded.warnings,
     error = excluded.error, environment = excluded.environment, seconds = excluded.seconds,
-    recorded = excluded.recorded, trace = excluded.trace, predictions = excluded.predictions, correct = excluded.correct
+    recorded = excluded.recorded, trace = excluded.trace, predictions = excluded.predictions,
+    correct = excluded.correct, label = excluded.label
 where cells.status = 'failed'
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """A recorded cell: finished with figures, or failed with an error."""
+    """A recorded cell: finished with figures, or failed with an error.
+
+    Args:
+        protocol: What was run.
+        status: ``finished`` or ``failed``.
+        figures: Accuracy, negative log-likelihood, calibration error, and accuracies per class, domain and pass.
+        cost: The fields of :class:`ttc.bench.Cost`.
+        warnings: The warnings that were raised.
+        error: Why the cell failed, None for a finished one.
+        environment: Versions, machine and commit.
+        seconds: The time the cell took.
+        recorded: When it was recorded, in ISO 8601.
+        trace: One row per batch with the columns of ``TRACE``.
+        predictions: The predicted class of each image.
+        correct: Whether it is the label.
+        label: The method as a user would write it; None in a store of ttc 0.1.
+    """
 
     protocol: Protocol
     status: str
@@ -61,10 +83,11 @@ class Row:
     trace: NDArray[np.float32]
     predictions: NDArray[np.uint16]
     correct: NDArray[np.bool_]
+    label: str | None = None
 
     @property
     def traces(self) -> dict[str, list[float | None]]:
-        """The trace by name, one value a batch, None where a method has no such thing."""
+        """The trace by name, one value per batch, None where a method has no such value."""
         columns = zip(TRACE, self.trace.T.astype(float), strict=True)
         return {name: [None if np.isnan(value) else float(value) for value in column] for name, column in columns}
 
@@ -72,16 +95,24 @@ class Row:
 class Store:
     """Results by protocol hash. A finished cell is never overwritten, a failed one is replaced by its next run.
 
-    Write-ahead logging and one transaction a cell: a kill at any moment loses at most the cell being written, and
-    several runs may write at once, waiting ``timeout`` seconds for one another.
+    Write-ahead logging and one transaction per cell: a kill at any moment loses at most the cell being written, and
+    several runs may write at once. A context manager that closes the file.
+
+    Args:
+        path: The SQLite file; created if it does not exist.
+        readonly: Write nothing, and require the file to exist. A store of ttc 0.1 is read as it is.
+        timeout: How many seconds to wait for other programs that write.
+
+    Raises:
+        TTCError: If the file is not a store, is locked, or was written by a newer version.
     """
 
     def __init__(self, path: Path, *, readonly: bool = False, timeout: float = 30.0) -> None:
         self.path = path
         if readonly and not path.is_file():
-            raise TTCError(f"there is no store {path}; make one with: ttc run --store {path}")
-        with self._explained():
-            self._connection = _opened(path, timeout) if not readonly else _opened_to_read(path, timeout)
+            raise TTCError(f"there is no store {path}; create one with: ttc run --store {path}")
+        with self._explain_errors():
+            self._connection = _open(path, timeout) if not readonly else _open_readonly(path, timeout)
             try:
                 self._prepare(readonly)
             except BaseException:
@@ -97,21 +128,31 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file; the log is merged into it."""
+        """Close the file, with its log merged into it."""
         self._connection.close()
 
     def finished(self) -> set[str]:
-        """The hashes of the finished cells."""
-        with self._explained():
+        """Return the hashes of the finished cells."""
+        with self._explain_errors():
             return {row[0] for row in self._connection.execute("select hash from cells where status = 'finished'")}
 
     def rows(self) -> Iterator[Row]:
-        """All recorded cells, in the order in which they were recorded."""
-        with self._explained():
-            yield from map(_row, self._connection.execute("select * from cells order by recorded, hash"))
+        """Yield all recorded cells, in the order in which they were recorded."""
+        with self._explain_errors():
+            columns = f"{_COLUMNS}, label" if self._has_labels else f"{_COLUMNS}, null"
+            yield from map(_row, self._connection.execute(f"select {columns} from cells order by recorded, hash"))
 
-    def finish(self, protocol: Protocol, result: "Result", environment: Mapping[str, Any]) -> None:
-        """Record a finished cell, in one transaction; a cell that is finished already stays as it is."""
+    def finish(
+        self, protocol: Protocol, result: "Result", environment: Mapping[str, Any], label: str | None = None
+    ) -> None:
+        """Record a finished cell, in one transaction; a cell that is finished already stays as it is.
+
+        Args:
+            protocol: What was run.
+            result: What :func:`ttc.bench.evaluate` returned.
+            environment: Where it was run.
+            label: The method as a user would write it.
+        """
         self._write(
             protocol,
             "finished",
@@ -124,11 +165,27 @@ class Store:
             result.trace.astype("<f4").tobytes(),
             result.predictions.astype("<u2").tobytes(),
             np.packbits(result.correct).tobytes(),
+            label,
         )
 
-    def fail(self, protocol: Protocol, error: str, environment: Mapping[str, Any], seconds: float) -> None:
-        """Record that a cell failed, and why; the next run tries it again."""
-        self._write(protocol, "failed", None, None, None, error, environment, seconds, None, None, None)
+    def fail(
+        self,
+        protocol: Protocol,
+        error: str,
+        environment: Mapping[str, Any],
+        seconds: float,
+        label: str | None = None,
+    ) -> None:
+        """Record that a cell failed, and why; the next run tries it again.
+
+        Args:
+            protocol: What was run.
+            error: Why it failed.
+            environment: Where it was run.
+            seconds: The time it took.
+            label: The method as a user would write it.
+        """
+        self._write(protocol, "failed", None, None, None, error, environment, seconds, None, None, None, label)
 
     def _write(
         self,
@@ -140,13 +197,13 @@ class Store:
         error: str | None,
         environment: Mapping[str, Any],
         seconds: float,
-        *blobs: bytes | None,
+        *rest: bytes | str | None,
     ) -> None:
         recorded = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        place = json.dumps(dict(environment))
-        values = (protocol.hash, status, protocol.json(), figures, cost, warnings, error, place, seconds, recorded)
-        with self._explained(), self._connection:
-            self._connection.execute(_WRITE, (*values, *blobs))
+        here = json.dumps(dict(environment))
+        values = (protocol.hash, status, protocol.json(), figures, cost, warnings, error, here, seconds, recorded)
+        with self._explain_errors(), self._connection:
+            self._connection.execute(_WRITE, (*values, *rest))
 
     def _prepare(self, readonly: bool) -> None:
         (magic,) = self._connection.execute("pragma application_id").fetchone()
@@ -159,6 +216,7 @@ class Store:
                 f"{self.path} was written by a newer version of ttc (schema {version}, this one reads up to {SCHEMA}); "
                 "update with: pip install --upgrade test-time-clustering"
             )
+        self._has_labels = not readonly or version >= 2
         if readonly:
             return
         self._connection.execute("pragma journal_mode = wal")
@@ -166,27 +224,30 @@ class Store:
         with self._connection:
             self._connection.execute("begin immediate")
             self._connection.execute(_TABLE)
+            (version,) = self._connection.execute("pragma user_version").fetchone()  # nobody else upgrades it meanwhile
+            if version == 1:
+                self._connection.execute("alter table cells add column label text")
             self._connection.execute(f"pragma application_id = {MAGIC}")
             self._connection.execute(f"pragma user_version = {SCHEMA}")
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """What SQLite or the system objects to, as a sentence a user can act on."""
+    def _explain_errors(self) -> Iterator[None]:
+        """Turn errors of SQLite and of the system into sentences a user can act on."""
         try:
             yield
         except OSError as error:
-            raise TTCError(f"cannot make the store {self.path}: {error.strerror}; choose another --store") from error
+            raise TTCError(f"cannot create the store {self.path}: {error.strerror}; choose another --store") from error
         except sqlite3.Error as error:
             raise TTCError(f"the store {self.path} {_reason(error)}") from error
 
 
-def _opened(path: Path, timeout: float) -> sqlite3.Connection:
+def _open(path: Path, timeout: float) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
     return sqlite3.connect(path, timeout=timeout)
 
 
-def _opened_to_read(path: Path, timeout: float) -> sqlite3.Connection:
-    """A connection that writes nothing; where even the log cannot be opened, the file alone is read, if it is whole."""
+def _open_readonly(path: Path, timeout: float) -> sqlite3.Connection:
+    """Open without writing; where even the log cannot be opened, read the file alone, if it is whole."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=timeout)
     try:
         connection.execute("select count(*) from sqlite_master")
@@ -205,17 +266,19 @@ def _reason(error: sqlite3.Error) -> str:
     if "readonly" in text or "read-only" in text:
         return "is read-only; make it writable or choose another --store"
     if "full" in text:
-        return "cannot grow: the disk is full; free some space and run the same command again, finished cells are kept"
+        return "cannot grow: the disk is full; free some space and run the same command again to resume"
     if "unable to open" in text:
-        return "cannot be opened or made; check its directory and your permissions, or choose another --store"
+        return "cannot be opened or created; check its directory and your permissions, or choose another --store"
     if "not a database" in text or "malformed" in text:
         return f"is not a store of results or is damaged ({text}); choose another --store"
     return f"cannot be used ({text}); check its disk or choose another --store"
 
 
 def _row(values: tuple[Any, ...]) -> Row:
-    _, status, protocol, figures, cost, warnings, error, environment, seconds, recorded, trace, answers, bits = values
-    predictions = np.frombuffer(answers or b"", "<u2")
+    _, status, protocol, figures, cost, warnings, error, environment, seconds, recorded, trace, classes, bits, label = (
+        values
+    )
+    predictions = np.frombuffer(classes or b"", "<u2")
     flags = np.unpackbits(np.frombuffer(bits or b"", np.uint8), count=len(predictions)).astype(np.bool_)
     return Row(
         protocol=Protocol.read(protocol),
@@ -230,4 +293,5 @@ def _row(values: tuple[Any, ...]) -> Row:
         trace=np.frombuffer(trace or b"", "<f4").reshape(-1, len(TRACE)),
         predictions=predictions,
         correct=flags,
+        label=label,
     )

@@ -1,31 +1,29 @@
-"""What is benchmarked: which images and which model, from the names a user gives."""
+"""The workload: which images and which model, from the names a user gives."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
 from ttc import data, models
-from ttc.bench.spec import nearest
-from ttc.data import Images
-from ttc.data.images import Indices, Labels, Pixels, validate_indices
-from ttc.errors import TTCError
-
-CLEAN = "clean"  # stands among the corruptions for the images as they are, severity 0
+from ttc.bench.scenarios import CLEAN, Domain
+from ttc.core.state import model_digest
+from ttc.data import Images, subset
+from ttc.errors import TTCError, unknown
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The names of a data set and a model, and where files are; a worker process makes the same of it.
+    """The names of a dataset and a model, and where files are.
 
-    ``dataset`` is a key of ``DATASETS`` or ``folder:PATH`` with class folders, ``folder:PATH@224`` to fit the pictures.
-    ``model`` is ``embedded`` or a name that :func:`ttc.models.build` knows; those of the zoo need a ``checkpoint``,
-    a path from the data directory ``root`` or from here.
+    Args:
+        dataset: A key of ``DATASETS``, or ``folder:PATH`` with one folder per class, ``folder:PATH@224`` to resize.
+        model: ``embedded`` or a name that :func:`ttc.models.build` knows.
+        checkpoint: The weights of a model of the zoo: a path from the data directory, or from the current one.
+        root: The data directory; else ``TTC_DATA``, else the platform's cache directory.
     """
 
     dataset: str = "embedded"
@@ -35,76 +33,115 @@ class Workload:
 
     @property
     def cache(self) -> Path:
-        """Where corrupted images and source predictions are kept."""
+        """The directory of corrupted images and source predictions."""
         return data.data_root(self.root) / "cache"
 
     @property
     def dataset_name(self) -> str:
-        """The data set without the place it lies in, so that a protocol is the same on every machine."""
+        """The dataset without its directory, so that a protocol is the same on every machine."""
         kind, _, path = self.dataset.partition(":")
         return f"{kind}:{Path(path).name}" if path else kind
 
-    def domain(self, corruption: str, severity: int, images: int | None, cache: Path | None = None) -> Images:
-        """The images of one corruption: at most ``images`` of them, kept below ``cache`` once made."""
-        return _domain(self._located(), corruption, severity, images, cache)
+    def resolve(self) -> "ResolvedWorkload":
+        """Find the data and the model; each is loaded at its first use, and once.
 
-    def network(self, num_classes: int, dtype: str = "float32", device: str = "cpu") -> nn.Module:
-        """The source model, ready to be adapted; shared, as adapters work on copies."""
-        return _network(self._located(), num_classes, dtype, device)
-
-    def network_checksum(self, num_classes: int) -> str:
-        """The SHA-256 of the model's parameters and buffers."""
-        return _network_checksum(self._located(), num_classes)
-
-    def _located(self) -> "Subject":
-        """With absolute paths, so that what is kept for it in memory does not depend on the current directory."""
+        Raises:
+            TTCError: If there is no dataset of that name.
+        """
         kind, _, path = self.dataset.partition(":")
         dataset = f"{kind}:{Path(path).absolute()}" if path else kind
         root, checkpoint = data.data_root(self.root), self.checkpoint
         if checkpoint is not None:
             checkpoint = root / checkpoint if (root / checkpoint).exists() else checkpoint.absolute()
-        return replace(self, dataset=dataset, checkpoint=checkpoint, root=root)
+        return ResolvedWorkload(replace(self, dataset=dataset, checkpoint=checkpoint, root=root))
 
 
-@dataclass(frozen=True, eq=False)
-class EvenlySpacedImages:
-    """Pictures at even distances in a data set that is sorted by class, so that every class is there."""
+class ResolvedWorkload:
+    """The images and the model of a workload, loaded once each and passed to whatever needs them.
 
-    images: Images
-    count: int
+    It is pickled as its names: a worker process loads them once for itself.
 
-    @property
-    def name(self) -> str:
-        return f"{self.images.name}[{self.count} spread]"
+    Args:
+        names: The workload, with absolute paths.
+    """
 
-    @property
-    def labels(self) -> Labels:
-        return self.images.labels[self._places]
+    def __init__(self, names: Workload) -> None:
+        self.names = names
+        self.optimizers: dict[object, str] = {}  # what each method built for this model; filled by ttc.bench.grid
+        self._dataset = _find_dataset(names.dataset)
+        self._clean: Images | None = None
+        self._domains: dict[tuple[Domain, int | None, bool], Images] = {}
+        self._networks: dict[tuple[int, str, str], nn.Module] = {}
+        self._digests: dict[int, str] = {}
 
-    @property
-    def num_classes(self) -> int:
-        return self.images.num_classes
-
-    @property
-    def checksum(self) -> str:
-        return hashlib.sha256(f"{self.images.checksum}[{self.count} spread]".encode()).hexdigest()
-
-    def __len__(self) -> int:
-        return self.count
-
-    def pixels(self, indices: Indices) -> Pixels:
-        return self.images.pixels(self._places[validate_indices(self.name, indices, self.count)])
+    def __reduce__(self) -> "tuple[Callable[[Workload], ResolvedWorkload], tuple[Workload]]":
+        return _resolve_once, (self.names,)
 
     @property
-    def _places(self) -> Labels:
-        return np.arange(self.count, dtype=np.int64) * len(self.images) // self.count
+    def cache(self) -> Path:
+        """The directory of corrupted images and source predictions."""
+        return self.names.cache
+
+    @property
+    def corrupts(self) -> bool:
+        """Whether images are corrupted here, rather than read from published files."""
+        return self._dataset.published is None
+
+    def domain(self, domain: Domain, images: int | None, *, cached: bool = False) -> Images:
+        """Return the images of a domain.
+
+        Args:
+            domain: The corruption and its severity.
+            images: How many of them, None for all.
+            cached: Corrupt all of them now, once, and read them from the cache; else each when it is needed.
+
+        Raises:
+            TTCError: If the data is missing, or has fewer images.
+        """
+        key = (domain, images, cached)
+        if key not in self._domains:
+            self._domains[key] = self._load(domain, images, cached)
+        return self._domains[key]
+
+    def network(self, num_classes: int, dtype: str = "float32", device: str = "cpu") -> nn.Module:
+        """Return the source model; adapters copy it.
+
+        Args:
+            num_classes: The number of classes of the data.
+            dtype: The name of a floating-point type of torch.
+            device: Where to put it.
+
+        Raises:
+            TTCError: If the model cannot be built, or the device cannot be used.
+        """
+        key = (num_classes, dtype, device)
+        if key not in self._networks:
+            self._networks[key] = _build(self.names, num_classes, dtype, device)
+        return self._networks[key]
+
+    def model_checksum(self, num_classes: int) -> str:
+        """Return the SHA-256 of the source model's parameters and buffers."""
+        if num_classes not in self._digests:
+            self._digests[num_classes] = model_digest(self.network(num_classes))
+        return self._digests[num_classes]
+
+    def _load(self, domain: Domain, images: int | None, cached: bool) -> Images:
+        dataset, root = self._dataset, data.data_root(self.names.root)
+        if domain.corruption != CLEAN and dataset.published is not None:
+            return _take(dataset.published(root, *domain), images, dataset.by_class)
+        if self._clean is None:
+            self._clean = dataset.clean(root)
+        clean = _take(self._clean, images, dataset.by_class)
+        if domain.corruption == CLEAN:
+            return clean
+        return data.corrupt_images(clean, *domain, cache=self.cache if cached else None)
 
 
 @dataclass(frozen=True)
 class _Dataset:
     clean: Callable[[Path], Images]
     published: Callable[[Path, str, int], Images] | None = None  # None: corrupted here
-    by_class: bool = False  # sorted by class: a part of it is spread over the whole
+    by_class: bool = False  # sorted by class: a subset of it is spread over the whole
 
 
 DATASETS: dict[str, _Dataset] = {
@@ -122,7 +159,7 @@ DATASETS: dict[str, _Dataset] = {
 }
 
 
-def _dataset(name: str) -> _Dataset:
+def _find_dataset(name: str) -> _Dataset:
     kind, _, place = name.partition(":")
     if kind == "folder" and place:
         path, _, size = place.rpartition("@")
@@ -130,47 +167,26 @@ def _dataset(name: str) -> _Dataset:
             return _Dataset(lambda root: data.image_folder(Path(path), int(size)), by_class=True)
         return _Dataset(lambda root: data.image_folder(Path(place)), by_class=True)
     if name not in DATASETS:
-        known = ", ".join(DATASETS)
-        raise TTCError(f"there is no data set '{name}'{nearest(name, DATASETS)}; choose {known} or folder:PATH")
+        raise unknown("dataset", name, [*DATASETS, "folder:PATH"])
     return DATASETS[name]
 
 
-@lru_cache(maxsize=4)
-def _clean(dataset: str, root: Path) -> Images:
-    return _dataset(dataset).clean(root)
+def _take(images: Images, count: int | None, by_class: bool) -> Images:
+    return images if count is None else subset(images, count, by_class)
 
 
-@lru_cache(maxsize=256)
-def _domain(workload: Workload, corruption: str, severity: int, images: int | None, cache: Path | None) -> Images:
-    chosen, root = _dataset(workload.dataset), data.data_root(workload.root)
-    if corruption == CLEAN or chosen.published is None:
-        part = _part(_clean(workload.dataset, root), images, chosen.by_class)
-        return part if corruption == CLEAN else data.corrupt_images(part, corruption, severity, cache=cache)
-    return _part(chosen.published(root, corruption, severity), images, chosen.by_class)
-
-
-def _part(images: Images, count: int | None, by_class: bool) -> Images:
-    if count is None or count == len(images):
-        return images
-    return EvenlySpacedImages(images, len(data.first(images, count))) if by_class else data.first(images, count)
-
-
-@lru_cache(maxsize=2)
-def _network(workload: Workload, num_classes: int, dtype: str, device: str) -> nn.Module:
-    if workload.checkpoint is None and workload.model in models.MODELS:
-        raise TTCError(f"the model '{workload.model}' comes without weights; give them with --checkpoint FILE")
-    classes = None if workload.model == "embedded" else num_classes  # its ten, of which the data may have fewer
-    network = models.build(workload.model, classes, workload.checkpoint)
+def _build(names: Workload, num_classes: int, dtype: str, device: str) -> nn.Module:
+    if names.checkpoint is None and names.model in models.MODELS:
+        raise TTCError(f"the model '{names.model}' comes without weights; give them with --checkpoint FILE")
+    classes = None if names.model == "embedded" else num_classes  # its ten, of which the data may have fewer
+    network = models.build(names.model, classes, names.checkpoint)
     try:
         return network.to(device, getattr(torch, dtype)).eval()
     except (RuntimeError, AssertionError) as error:
         raise TTCError(f"the device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
 
 
-@lru_cache(maxsize=2)
-def _network_checksum(workload: Workload, num_classes: int) -> str:
-    network, digest = workload.network(num_classes), hashlib.sha256()
-    for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.detach().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+@lru_cache(maxsize=1)
+def _resolve_once(names: Workload) -> ResolvedWorkload:
+    """What a worker process unpickles: one object for all of its tasks."""
+    return ResolvedWorkload(names)

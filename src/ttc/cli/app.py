@@ -1,4 +1,4 @@
-"""The ``ttc`` command line: registers the commands and turns our errors into one sentence."""
+"""The ``ttc`` command line: registers the commands and prints a user's error as one sentence."""
 
 import sys
 from typing import Annotated
@@ -10,7 +10,7 @@ from ttc.cli import adapt, corrupt, data, demo, doctor, inspect, methods, report
 from ttc.errors import TTCError
 
 app = typer.Typer(
-    help="Adapt trained image classifiers to the data they meet.",
+    help="Adapt trained image classifiers to new data at test time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,7 +46,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    """Run the command line; a user's error is one sentence on stderr and exit code 2."""
     try:
         app()
     except TTCError as error:

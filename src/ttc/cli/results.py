@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttc.cli.wording import decimal, plural
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ttc.bench.metrics import Interval
     from ttc.bench.store import Row
 
 
 class Format(str, enum.Enum):
-    """How results are written."""
+    """The format of the output."""
 
     table = "table"
     json = "json"
@@ -25,8 +27,8 @@ class Format(str, enum.Enum):
 
 
 def results(
-    store: Annotated[Path, typer.Option(help="The store that ttc run made.")] = Path("results.sqlite"),
-    format: Annotated[Format, typer.Option(help="How to write them.")] = Format.table,
+    store: Annotated[Path, typer.Option(help="The file of results of ttc run.")] = Path("results.sqlite"),
+    format: Annotated[Format, typer.Option(help="The format of the output.")] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file to write to.")] = None,
     methods: Annotated[str | None, typer.Option("--methods", "--method", help="Only these.")] = None,
     corruptions: Annotated[str | None, typer.Option("--corruptions", "--corruption", help="Only these.")] = None,
@@ -34,7 +36,7 @@ def results(
     scenarios: Annotated[str | None, typer.Option("--scenarios", "--scenario", help="Only these.")] = None,
     batch_sizes: Annotated[str | None, typer.Option("--batch-sizes", "--batch-size", help="Only these.")] = None,
     seeds: Annotated[str | None, typer.Option("--seeds", "--seed", help="Only these.")] = None,
-    images: Annotated[str | None, typer.Option(help="Only cells of so many images.")] = None,
+    images: Annotated[str | None, typer.Option(help="Only cells with so many images.")] = None,
     traces: Annotated[
         bool, typer.Option("--traces", help="Add the per-batch traces to JSON, CSV and Parquet.")
     ] = False,
@@ -50,13 +52,16 @@ def results(
 ) -> None:
     """List the finished cells of a store, or filter, summarize, compare and export them."""
     from ttc.bench.store import Store
-    from ttc.cli.progress import wide_console
+    from ttc.cli.listing import make_console, print_summaries
 
     with Store(store, readonly=True) as opened:
         rows = list(opened.rows())
-    wide = wide_console()
+    console = make_console()
     if difference is not None or cell is not None:
-        _print_difference(rows, difference, wide) if difference is not None else _print_cell(rows, str(cell), wide)
+        if difference is not None:
+            _print_difference(rows, difference, console)
+        if cell is not None:
+            _print_cell(rows, cell, console)
         return
     filters = {
         "method": methods,
@@ -67,33 +72,33 @@ def results(
         "seed": seeds,
         "images": images,
     }
-    chosen = _filtered(rows, filters)
+    chosen = _filter(rows, filters)
     rows = [row for row in chosen if row.status == ("failed" if failed else "finished")]
     if compare is not None:
-        _print_comparison(rows, compare, wide)
+        _print_comparison(rows, compare, console)
     elif summary:
         from ttc.bench.comparison import summaries
-        from ttc.cli.progress import summary_table
 
-        wide.print(summary_table(summaries(rows)))
+        print_summaries(console, summaries(rows))
     else:
-        _write(rows, format, output, traces, wide)
+        _write(rows, format, output, traces, console)
         if format is Format.table and not failed and len(chosen) > len(rows):
-            wide.print(f"{len(chosen) - len(rows)} cells failed; to see why: ttc results --store {store} --failed")
+            failures = plural(len(chosen) - len(rows), "cell")
+            console.print(f"{failures} failed; to see why: ttc results --store {store} --failed", markup=False)
 
 
-def _filtered(rows: "Sequence[Row]", filters: dict[str, str | None]) -> "list[Row]":
+def _filter(rows: "Sequence[Row]", filters: dict[str, str | None]) -> "list[Row]":
     from ttc.bench.export import records
-    from ttc.bench.spec import Spec, listed
+    from ttc.bench.spec import Spec, split_list
 
-    wanted = {name: listed(text) for name, text in filters.items() if text is not None}
-    kept = []
+    wanted = {name: split_list(text) for name, text in filters.items() if text is not None}
+    chosen = []
     for row, record in zip(rows, records(rows), strict=True):
         names = {"method": {row.protocol.method, record["label"]}, "corruption": {*row.protocol.corruptions}}
         names["scenario"] = {row.protocol.scenario, Spec.read(row.protocol.scenario).name}
         if all(names.get(name, {str(record[name])}) & set(values) for name, values in wanted.items()):
-            kept.append(row)
-    return kept
+            chosen.append(row)
+    return chosen
 
 
 def _write(rows: "Sequence[Row]", format: Format, output: Path | None, traces: bool, console: "Console") -> None:
@@ -117,78 +122,70 @@ def _write(rows: "Sequence[Row]", format: Format, output: Path | None, traces: b
                 part.write_text(as_json(found) if format is Format.json else as_csv(found), encoding="utf-8")
         except OSError as error:
             raise TTCError(f"cannot write {output}: {error.strerror}; choose another --output") from error
-    typer.echo(f"{len(found)} cells are in {output}", err=True)
+    typer.echo(f"wrote {plural(len(found), 'cell')} to {output}", err=True)
 
 
 def _print_table(rows: "Sequence[Row]", console: "Console") -> None:
-    from rich.table import Table
-
     from ttc.bench.comparison import method_names
+    from ttc.cli.listing import print_cells
 
-    failed = any(row.status == "failed" for row in rows)
-    figures = ["why"] if failed else ["accuracy %", "error %", "NLL", "ECE %", "passes", "ms/batch", "MB"]
-    table = Table("cell", "method", "domain", "scenario", "batch", "seed", "images", *figures, box=None, pad_edge=False)
     names = method_names(rows)
-    for row in rows:
-        cell = row.protocol
-        numbers = [str(cell.batch_size), str(cell.seed), str(cell.images)]
-        table.add_row(cell.hash[:8], names[cell.hash], cell.domain, cell.scenario, *numbers, *_figures(row))
-    console.print(table)
-    console.print(f"\n{len(rows)} {'failed' if failed else 'finished'} cells")
-
-
-def _figures(row: "Row") -> list[str]:
-    if row.status == "failed":
-        return [row.error or ""]
-    found, cost = row.figures, row.cost
-    return [
-        f"{100 * found['accuracy']:.2f}",
-        f"{100 - 100 * found['accuracy']:.2f}",
-        f"{found['nll']:.3f}",
-        f"{100 * found['ece']:.2f}",
-        f"{cost['forwards']:.3g}/{cost['backwards']:.3g}",
-        f"{cost['median_ms']:.1f}",
-        f"{cost['peak_memory_mb']:.1f}",
-    ]
+    if any(row.status == "failed" for row in rows):
+        for row in rows:
+            cell = row.protocol
+            console.print(f"{cell.hash[:8]}  {cell.describe(names[cell.hash])}: {row.error}", markup=False)
+        console.print(f"\n{plural(len(rows), 'failed cell')}")
+        return
+    figures = {
+        "accuracy %": [decimal(100 * row.figures["accuracy"]) for row in rows],
+        "NLL": [decimal(row.figures["nll"], 3) for row in rows],
+        "ECE %": [decimal(100 * row.figures["ece"]) for row in rows],
+        "passes": [f"{row.cost['forwards']:.3g}/{row.cost['backwards']:.3g}" for row in rows],
+        "ms/batch": [decimal(row.cost["median_ms"], 1) for row in rows],
+        "MB": [decimal(row.cost["peak_memory_mb"], 1) for row in rows],
+    }
+    cells = [(row.protocol, names[row.protocol.hash]) for row in rows]
+    print_cells(console, cells, figures, optional=("MB", "passes", "ECE %", "NLL", "ms/batch"))
+    console.print(f"\n{plural(len(rows), 'finished cell')}")
 
 
 def _print_comparison(rows: "Sequence[Row]", compare: str, console: "Console") -> None:
-    from rich.table import Table
-
     from ttc.bench.comparison import comparisons
-    from ttc.bench.spec import listed
+    from ttc.bench.spec import split_list
+    from ttc.cli.listing import print_columns
 
-    names = listed(compare)
+    names = split_list(compare)
     if len(names) != 2:
         raise TTCError(f"--compare takes two methods, such as tent,ttc; got '{compare}'")
     found, overall = comparisons(rows, *names)
-    table = Table("domain", "seed", "images", f"{names[0]} %", f"{names[1]} %", "difference", "95 % interval",
-                  "only one right", "McNemar p", box=None, pad_edge=False)  # fmt: skip
-    for one in found:
-        table.add_row(
-            one.domain,
-            str(one.seed),
-            str(one.images),
-            f"{100 * one.first:.2f}",
-            f"{100 * one.second:.2f}",
-            f"{100 * one.difference.estimate:+.2f}",
-            f"{100 * one.difference.low:+.2f} … {100 * one.difference.high:+.2f}",
-            f"{one.test.only_first} / {one.test.only_second}",
-            f"{one.test.p_value:.2g}",
-        )
-    console.print(table)
+    columns = {
+        "domain": [one.domain for one in found],
+        "seed": [str(one.seed) for one in found],
+        "images": [str(one.images) for one in found],
+        f"{names[0]} %": [decimal(100 * one.first) for one in found],
+        f"{names[1]} %": [decimal(100 * one.second) for one in found],
+        "difference": [decimal(100 * one.difference.estimate, sign=True) for one in found],
+        "95 % interval": [_interval(one.difference) for one in found],
+        "only one right": [f"{one.test.only_first} / {one.test.only_second}" for one in found],
+        "McNemar p": [f"{one.test.p_value:.2g}" for one in found],
+    }
+    print_columns(console, columns, optional=("only one right", "images", "seed", "difference"))
     console.print(
-        f"\nmean difference over {len(found)} cell{'s' * (len(found) > 1)}, {names[1]} - {names[0]}: "
-        f"{100 * overall.estimate:+.2f} points, "
-        f"95 % interval {100 * overall.low:+.2f} … {100 * overall.high:+.2f} (images resampled)"
+        f"\nmean difference over {plural(len(found), 'cell')}, {names[1]} - {names[0]}: "
+        f"{decimal(100 * overall.estimate, sign=True)} points, 95 % interval {_interval(overall)} (images resampled)",
+        markup=False,
     )
+
+
+def _interval(interval: "Interval") -> str:
+    return f"{decimal(100 * interval.low, sign=True)} … {decimal(100 * interval.high, sign=True)}"
 
 
 def _print_difference(rows: "Sequence[Row]", difference: str, console: "Console") -> None:
     from ttc.bench.protocol import difference as differing
-    from ttc.bench.spec import listed
+    from ttc.bench.spec import split_list
 
-    starts = listed(difference)
+    starts = split_list(difference)
     if len(starts) != 2:
         raise TTCError(f"--difference takes the starts of two hashes, such as 1f3a,9c20; got '{difference}'")
     one, other = (_row_of(rows, start).protocol for start in starts)

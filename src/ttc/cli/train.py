@@ -42,13 +42,13 @@ def train(
     """Train a source model on CIFAR; run the same command again after an interruption to resume."""
     from rich.console import Console
 
-    from ttc.data import cifar, data_root, first
+    from ttc.data import cifar, data_root, subset
     from ttc.models.training import Recipe
 
     recipe = Recipe(epochs=epochs, batch_size=batch_size, peak_lr=lr, seed=seed)
     root = data_root(data)
     images, test = cifar(root, dataset, train=True), cifar(root, dataset)
-    corrupted = first(test, card_images) if corruptions else None
+    corrupted = subset(test, card_images) if corruptions else None
     folder = out or Path("trained") / f"{model}-{dataset}-{seed}"
     console = Console(markup=False, soft_wrap=True)
     network = _build_untrained(model, images.num_classes, seed, device)

@@ -9,10 +9,18 @@ from ttc.clustering.assignment import (
     mean_of_views,
     softmax_entropy,
 )
+from ttc.clustering.augmentation import BatchAugmentation, Normalize
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Loss, SimilarityPreserving, conservative_entropy, entropy, similarity
+from ttc.clustering.memory import BalancedMemory
 from ttc.clustering.penalty import FisherPenalty, Penalty
 from ttc.clustering.selection import BelowMeanEntropy, ReliableAndDiverse, SelectAll, Selector
+from ttc.clustering.teacher import (
+    restore_randomly_,
+    soft_cross_entropy,
+    symmetric_cross_entropy,
+    update_average_,
+)
 from ttc.clustering.update import (
     OptimizerFactory,
     Updater,
@@ -36,12 +44,15 @@ from ttc.clustering.views import (
 
 __all__ = [
     "Assignment",
+    "BalancedMemory",
+    "BatchAugmentation",
     "BelowMeanEntropy",
     "ClusteringAdapter",
     "FisherPenalty",
     "Fuse",
     "GaussianNoise",
     "Loss",
+    "Normalize",
     "OptimizerFactory",
     "PatchShuffle",
     "Penalty",
@@ -67,8 +78,12 @@ __all__ = [
     "in_input_units",
     "mean_of_probabilities",
     "mean_of_views",
+    "restore_randomly_",
     "selected_mean",
     "similarity",
+    "soft_cross_entropy",
     "softmax_entropy",
+    "symmetric_cross_entropy",
+    "update_average_",
     "vertical_flip",
 ]

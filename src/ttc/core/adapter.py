@@ -58,13 +58,14 @@ class Adapter(Part, ABC):
         with self.lock, torch.inference_mode(False):
             x = self.validate(x)
             self.mark_initial()
-            before = Snapshot(self.model) if updates_statistics(self.model) else None
+            networks = self._all_networks()
+            before = Snapshot(networks) if updates_statistics(networks) else None
             try:
                 with torch.enable_grad():
                     logits = self.adapt(x)
             except BaseException:
                 if before is not None:
-                    before.restore(self.model)
+                    before.restore(networks)
                 raise
         return logits.detach()
 
@@ -81,7 +82,7 @@ class Adapter(Part, ABC):
         Raises:
             TTCError: If the batch is invalid.
         """
-        with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self.model):
+        with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self._all_networks()):
             return self.infer(self.validate(x)).detach()
 
     @abstractmethod
@@ -189,7 +190,7 @@ class Adapter(Part, ABC):
         """
         with self.lock, torch.inference_mode(False):
             state = self.state_dict()
-            self.model.to(device)
+            self._all_networks().to(device)
             self.load_state_dict(state)
         return self
 
@@ -240,6 +241,9 @@ class Adapter(Part, ABC):
                 stacklevel=3,
             )
         return x
+
+    def _all_networks(self) -> nn.ModuleList:
+        return nn.ModuleList([self.model, *self.networks()])
 
     @torch.no_grad()
     def _probe(self, x: Tensor) -> None:

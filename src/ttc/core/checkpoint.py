@@ -1,7 +1,6 @@
 """The adaptation file format: what changed, in one small safetensors file bound to its model, method and options."""
 
 import functools
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -14,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ttc import __version__
-from ttc.core.state import PLAIN, State
+from ttc.core.state import PLAIN, State, tensors_digest
 from ttc.errors import TTCError
 from ttc.files import atomic
 
@@ -161,16 +160,11 @@ def source_digest(adapter: "Adapter") -> str:
         **dict(adapter.model.named_buffers()),
         **adapter.initial_tensors,
     }
-    return _digest({}, tensors)
+    return tensors_digest(tensors)
 
 
 def _digest(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return tensors_digest(tensors, json.dumps(metadata, sort_keys=True))
 
 
 def _changed(state: State, start: Mapping[str, Tensor]) -> State:
@@ -224,7 +218,7 @@ def _in_words(value: object) -> str:
         arguments = [*map(_in_words, value.args), *(f"{key}={_in_words(item)}" for key, item in value.keywords.items())]
         return f"partial({', '.join([_in_words(value.func), *arguments])})"
     if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)} with SHA-256 {_digest({}, {'': value})[:12]}"
+        return f"a tensor of shape {tuple(value.shape)} with SHA-256 {tensors_digest({'': value})[:12]}"
     if hasattr(value, "__qualname__"):
         return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
     if is_dataclass(value) and not isinstance(value, type):

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,16 @@ class Prediction(NamedTuple):
 
     logits: Tensor
     features: Tensor
+
+
+class NetworkRunner(Protocol):
+    """Computes the output of a network in another way than by calling it, with the same values."""
+
+    def __call__(self, x: Tensor, batches: int = 1) -> Any:
+        """Return the output for ``x``, which contains that many batches of equal size, each treated by itself."""
+
+    def joins(self, batches: Sequence[Tensor]) -> bool:
+        """Tell whether these batches can and should be computed in one call."""
 
 
 class Classifier(nn.Module):
@@ -45,6 +55,7 @@ class Classifier(nn.Module):
             raise TTCError(f"expected a torch.nn.Module to adapt, got {type(model).__name__}")
         self.network = _private_copy(model)
         self.head_name = find_head(self.network) if head is None else _named_head(self.network, head)
+        self.runner: NetworkRunner | None = None  # in place of calling the network
         self._tapped: list[Tensor] = []
         self.head.register_forward_pre_hook(self._tap)
 
@@ -65,9 +76,9 @@ class Classifier(nn.Module):
         """The number of classes K."""
         return len(self.head_weight)
 
-    def forward(self, x: Tensor) -> Prediction:
+    def forward(self, x: Tensor, batches: int = 1) -> Prediction:
         self._tapped.clear()
-        logits = self.network(x)
+        logits = self.network(x) if self.runner is None else self.runner(x, batches)
         tapped, self._tapped = self._tapped, []
         if not isinstance(logits, Tensor):
             raise TTCError(f"expected the model to return a tensor of logits (N, K), got {_described(logits)}; wrap it")
@@ -87,11 +98,15 @@ class Classifier(nn.Module):
 
     def each(self, batches: Sequence[Tensor]) -> tuple[Prediction, ...]:
         """Predict several batches of one shape, each with batch statistics of its own."""
-        return tuple(self(batch) for batch in batches)
+        if self.runner is None or not self.runner.joins(batches):
+            return tuple(self(batch) for batch in batches)
+        logits, features = self(torch.cat(tuple(batches)), batches=len(batches))
+        size = len(batches[0])
+        return tuple(map(Prediction, logits.split(size), features.split(size)))
 
     if TYPE_CHECKING:
 
-        def __call__(self, x: Tensor) -> Prediction: ...
+        def __call__(self, x: Tensor, batches: int = 1) -> Prediction: ...
 
     def train(self, mode: bool = True) -> "Classifier":
         """Stay in evaluation mode, whatever ``mode`` is."""

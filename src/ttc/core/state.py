@@ -4,6 +4,8 @@ A part lists its changing attributes in ``state_attributes``; their values are f
 Optimizers and modules need no list: they have a state dict and the tensors that adaptation may change.
 """
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -45,6 +47,29 @@ def changeable_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return the trainable parameters and the buffers of a model, by name."""
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     return {**trainable, **dict(model.named_buffers())}
+
+
+def tensors_digest(tensors: Mapping[str, Tensor], header: str = "") -> str:
+    """Compute the SHA-256 of tensors: of their names, types, shapes and bytes, whatever the order of the mapping.
+
+    Args:
+        tensors: The tensors by name, on any device.
+        header: Text that is part of the digest.
+
+    Returns:
+        The digest in hexadecimal.
+    """
+    digest = hashlib.sha256(header.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def model_digest(model: nn.Module) -> str:
+    """Compute the SHA-256 of every parameter and buffer of a model."""
+    return tensors_digest({**dict(model.named_parameters()), **dict(model.named_buffers())})
 
 
 def capture_state(value: object) -> State:

@@ -4,7 +4,7 @@ from ttc.data.cifar import cifar, cifar_c
 from ttc.data.corrupted_images import corrupt_images
 from ttc.data.embedded_images import embedded
 from ttc.data.folders import image_folder, imagenet, imagenet_c
-from ttc.data.images import ArrayImages, Images, as_tensor, first
+from ttc.data.images import ArrayImages, Images, as_tensor, subset
 from ttc.data.location import data_root
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "corrupt_images",
     "data_root",
     "embedded",
-    "first",
     "image_folder",
     "imagenet",
     "imagenet_c",
+    "subset",
 ]

@@ -91,8 +91,8 @@ def corrupt_images(
         TTCError: The corruption, severity or table does not exist, or the cache cannot be written.
 
     Example:
-        >>> from ttc.data import embedded, first
-        >>> corrupt_images(first(embedded(), 8), "fog", severity=5).name
+        >>> from ttc.data import embedded, subset
+        >>> corrupt_images(subset(embedded(), 8), "fog", severity=5).name
         'CIFAR-10 test, first 2,000[:8] fog 5'
     """
     made = CorruptedImages(images, corruption, severity, seed, table)

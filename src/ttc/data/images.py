@@ -105,19 +105,20 @@ class ArrayImages:
 
 
 @dataclass(frozen=True, eq=False)
-class FirstImages:
-    """The first ``count`` images of another dataset."""
+class SubsetImages:
+    """``count`` images of another dataset: the first ones, or evenly spaced ones where it is sorted by class."""
 
     images: Images
     count: int
+    by_class: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.images.name}[:{self.count}]"
+        return f"{self.images.name}{self._range}"
 
     @property
     def labels(self) -> Labels:
-        return self.images.labels[: self.count]
+        return self.images.labels[self._indices]
 
     @property
     def num_classes(self) -> int:
@@ -125,31 +126,42 @@ class FirstImages:
 
     @property
     def checksum(self) -> str:
-        return hashlib.sha256(f"{self.images.checksum}[:{self.count}]".encode()).hexdigest()
+        return hashlib.sha256(f"{self.images.checksum}{self._range}".encode()).hexdigest()
 
     def __len__(self) -> int:
         return self.count
 
     def pixels(self, indices: Indices) -> Pixels:
-        return self.images.pixels(validate_indices(self.name, indices, self.count))
+        return self.images.pixels(self._indices[validate_indices(self.name, indices, self.count)])
+
+    @property
+    def _range(self) -> str:
+        return f"[{self.count} spread]" if self.by_class else f"[:{self.count}]"
+
+    @property
+    def _indices(self) -> NDArray[np.int64]:
+        index = np.arange(self.count, dtype=np.int64)
+        return index * len(self.images) // self.count if self.by_class else index
 
 
-def first(images: Images, count: int) -> Images:
-    """Return the first ``count`` images of a dataset, in the same order and with the same indices.
+def subset(images: Images, count: int, by_class: bool = False) -> Images:
+    """Take ``count`` of the images.
 
     Args:
-        images: The dataset.
-        count: How many images to take, 1 … N.
+        images: The whole dataset.
+        count: How many to take, 1 to all.
+        by_class: The dataset is sorted by class: take images at even distances, so that every class is present,
+            instead of the first ones.
 
     Returns:
-        A view of the dataset; the dataset itself if ``count`` is its length.
+        The subset; ``images`` itself if it is all of them.
 
     Raises:
-        TTCError: ``count`` is outside 1 … N.
+        TTCError: If there are not that many images.
     """
     if not 1 <= count <= len(images):
         raise TTCError(f"{images.name} has {len(images):,} images, {count:,} requested: choose 1 to {len(images)}")
-    return images if count == len(images) else FirstImages(images, count)
+    return images if count == len(images) else SubsetImages(images, count, by_class)
 
 
 def as_tensor(pixels: Pixels) -> "Tensor":

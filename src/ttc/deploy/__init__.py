@@ -1,7 +1,20 @@
-"""Running an adapter for real: a guard with rollback, and streams of single images."""
+"""Running an adapter in production: a guard with rollback, streams of single images, and resumable batch jobs."""
 
-from ttc.deploy.guard import Guard
+from ttc.deploy.batch_job import AdaptationJob, JobSettings
+from ttc.deploy.guard import Guard, Level
+from ttc.deploy.input_images import InputImages, read_input_images
 from ttc.deploy.policy import Event, Limits, Policy
 from ttc.deploy.stream import Stream
 
-__all__ = ["Event", "Guard", "Limits", "Policy", "Stream"]
+__all__ = [
+    "AdaptationJob",
+    "Event",
+    "Guard",
+    "InputImages",
+    "JobSettings",
+    "Level",
+    "Limits",
+    "Policy",
+    "Stream",
+    "read_input_images",
+]

@@ -1,253 +1,217 @@
-"""The work of ``ttc adapt``: images in, predictions out, with a checkpoint to go on from."""
+"""Batch jobs, the work of ``ttc adapt``: adapt over a set of images and write predictions, resumable at any moment."""
 
 import csv
 import json
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import Tensor, nn
+from torch import Tensor
 
-import ttc
+from ttc import __version__
 from ttc.core import Adapter
-from ttc.core.state import State
-from ttc.data import ArrayImages, Images, as_tensor, image_folder
-from ttc.data.folders import SUFFIXES, FolderImages
-from ttc.deploy import Guard
+from ttc.core.entropy import softmax_entropy
+from ttc.data import as_tensor
+from ttc.deploy.guard import Guard
+from ttc.deploy.input_images import InputImages
+from ttc.deploy.job_folder import JobFolder, Progress
+from ttc.deploy.policy import Event
 from ttc.errors import TTCError
 from ttc.files import atomic
 
-CHECKPOINT_SECONDS = 20.0  # between checkpoints: what an interruption may cost
-PROGRESS, ADAPTATION, EVENTS, SUMMARY = "progress.json", "adaptation.safetensors", "events.jsonl", "summary.json"
-
-
-def checkpoint(folder: Path, done: int) -> tuple[Path, Path]:
-    """The adaptation and what the guard remembers after ``done`` images, while there are more to come.
-
-    Progress names them by that number: a kill at any moment leaves the pair that belongs to it.
-    """
-    return folder / f"adaptation-{done}.safetensors", folder / f"guard-{done}.pt"
-
-
-class Pictures(NamedTuple):
-    """What is to be answered: the images, a name for each, the names of the classes, and whether labels are known."""
-
-    images: Images
-    names: Sequence[str]
-    classes: Sequence[str] | None
-    labelled: bool
-
-
-def pictures(path: Path, size: int | None, severity: int) -> Pictures:
-    """The pictures at ``path``: class folders (labelled), a folder of pictures, or an array file of CIFAR-C."""
-    if path.suffix == ".npy":
-        return _array(path, severity)
-    if not path.is_dir():
-        raise TTCError(f"expected a folder of pictures or a .npy file of CIFAR-C, there is no {path}")
-    loose = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-    if loose:
-        labels = np.zeros(len(loose), np.int64)
-        found = FolderImages(path.name, path, loose, labels, ("unknown",), size)
-    else:
-        found = image_folder(path, size)
-    names = [file.relative_to(path).as_posix() for file in found.files]
-    return Pictures(found, names, None if loose else found.classes, not loose)
-
-
-def _array(path: Path, severity: int) -> Pictures:
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise TTCError(f"cannot read {path} ({error})") from error
-    if array.ndim != 4 or array.shape[3] != 3 or array.dtype != np.uint8:
-        raise TTCError(f"{path}: expected uint8 pictures of shape (N, H, W, 3), got {array.dtype} {array.shape}")
-    beside = path.with_name("labels.npy")
-    labels = np.load(beside, allow_pickle=False).astype(np.int64) if beside.is_file() else None
-    rows = slice((severity - 1) * 10_000, severity * 10_000) if len(array) == 50_000 else slice(None)
-    known = labels is not None and labels.shape == array.shape[:1]
-    chosen = labels[rows] if known and labels is not None else np.zeros(len(array[rows]), np.int64)
-    images = ArrayImages(path.stem, array[rows], chosen, int(chosen.max()) + 1)
-    first = rows.start or 0
-    return Pictures(images, [f"{path.name}#{first + i}" for i in range(len(images))], None, known)
-
-
-def finished(folder: Path, job: dict[str, Any], total: int) -> int:
-    """How many images an earlier run of the same job answered; another job's results are not overwritten."""
-    path = folder / PROGRESS
-    if not path.exists():
-        if folder.exists() and any(folder.iterdir()):
-            raise TTCError(f"{folder} holds something else; choose another place with --out")
-        return 0
-    earlier = json.loads(path.read_text())
-    if earlier["job"] != job or earlier["total"] != total:
-        changed = [name for name in job if earlier["job"].get(name) != job[name]] or ["the images"]
-        raise TTCError(f"{folder} holds another run ({', '.join(changed)} differ); choose another place with --out")
-    return int(earlier["done"])
+CHECKPOINT_SECONDS = 20.0  # between checkpoints: at most this much work is repeated after an interruption
 
 
 @dataclass(frozen=True)
-class Job:
-    """Everything that decides the results; an earlier run with the same settings is gone on with."""
+class JobSettings:
+    """Everything that decides the results of a job; a run with equal settings resumes an interrupted one.
+
+    Args:
+        model: The name of the model.
+        images: Where the images come from.
+        checkpoint: The weights that were loaded into the model.
+        method: The adaptation method.
+        head: The name of the model's final layer, where it was given.
+        batch_size: Images per batch.
+        small_batches: Whether the method was converted for small batches.
+        guard: Whether to run under a :class:`ttc.Guard`.
+        size: The size that images are resized to.
+        severity: The part of a CIFAR-C file.
+        shuffle: Whether to shuffle the images; files sorted by class mislead adaptation.
+        seed: The seed of the order.
+        adaptation: The saved adaptation that the job starts from.
+    """
 
     model: str
     images: str
-    checkpoint: str
-    method: str
-    head: str | None
-    batch_size: int
-    small_batches: bool
-    guard: bool
-    size: int | None
-    severity: int
-    shuffle: bool
-    seed: int
-    adaptation: str
+    checkpoint: str = ""
+    method: str = "ttc"
+    head: str | None = None
+    batch_size: int = 64
+    small_batches: bool = False
+    guard: bool = True
+    size: int | None = None
+    severity: int = 5
+    shuffle: bool = True
+    seed: int = 0
+    adaptation: str = ""
 
-    def run(
-        self, network: nn.Module, found: Pictures, folder: Path, done: int, start: Path | None, table: str
-    ) -> dict[str, Any]:
-        """Answer the images from number ``done`` on and write everything; the summary."""
-        folder.mkdir(parents=True, exist_ok=True)
-        adapter = ttc.adapt(network, self.method, head=self.head, small_batches=self.small_batches)
-        adaptation, memory = checkpoint(folder, done)
-        if done or start is not None:
-            adapter.load(adaptation if done else start or "")
-        if found.labelled and found.classes is not None and len(found.classes) != adapter.model.num_classes:
-            found = unlabelled(found)
-        with _Writer(self, found, folder, done) as writer:
-            answer = Guard(adapter, on_event=writer.note) if self.guard else adapter
-            if isinstance(answer, Guard) and done:
-                answer.load_state_dict(_guard_state(memory))
-            self._answer(answer, adapter, found, done, writer)
-        summary = _summary(folder, found, answer, writer)
-        with atomic(folder / SUMMARY) as part:
-            part.write_text(json.dumps({"job": asdict(self), "version": ttc.__version__, **summary}, indent=2) + "\n")
-        if table == "parquet":
-            _as_parquet(folder / "predictions.csv")
+
+class AdaptationJob:
+    """Adapts over a set of images and writes predictions, events, a summary and the adaptation to a folder.
+
+    Run the same job again after an interruption and it resumes from the last checkpoint, with the same results as an
+    uninterrupted run.
+
+    Args:
+        settings: What decides the results.
+        images: The images to predict.
+        folder: Where the results go.
+
+    Raises:
+        TTCError: If the folder contains something other than this job.
+
+    Example:
+        A folder of images, one image per file::
+
+            images = read_input_images(Path("photos"))
+            job = AdaptationJob(JobSettings("mine", "photos"), images, Path("adapted"))
+            summary = job.run(ttc.adapt(model, "ttc"))
+    """
+
+    def __init__(self, settings: JobSettings, images: InputImages, folder: Path) -> None:
+        self.settings, self.images = settings, images
+        self.folder = JobFolder(folder, asdict(settings), len(images.images))
+        self.folder.read_progress()
+
+    @property
+    def total(self) -> int:
+        """The number of images of the job."""
+        return len(self.images.images)
+
+    @property
+    def done(self) -> int:
+        """The number of images in the last checkpoint."""
+        return self.folder.read_progress().done
+
+    def run(self, adapter: Adapter, on_progress: Callable[[int], None] | None = None) -> dict[str, Any]:
+        """Predict the images that are left, and write everything.
+
+        Args:
+            adapter: The adapter in the state to start from; if the job resumes, its checkpoint is loaded.
+            on_progress: Called with the number of images predicted so far, after every batch.
+
+        Returns:
+            The summary: number of images, means of probability and entropy, images per predicted class, accuracy if the
+            images are labelled, and the guard's mode and number of events.
+
+        Raises:
+            TTCError: If an image or the checkpoint cannot be read, or the folder cannot be written.
+        """
+        images = self.images.for_classes(adapter.model.num_classes)
+        try:
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+            with _ResultWriter(self.folder, images) as writer:
+                predictor = Guard(adapter, on_event=writer.write_event) if self.settings.guard else adapter
+                self._predict(predictor, writer, on_progress or (lambda done: None))
+            summary = _summarize(self.folder, images, predictor)
+            with atomic(self.folder.summary) as part:
+                content = {"job": self.folder.settings, "version": __version__, **summary}
+                part.write_text(json.dumps(content, indent=2) + "\n")
+        except OSError as error:
+            raise TTCError(f"cannot write to {self.folder.path}: {error.strerror or error}") from error
         return summary
 
-    def _answer(self, answer: Guard | Adapter, adapter: Adapter, found: Pictures, done: int, writer: "_Writer") -> None:
-        total = len(found.images)
-        order = np.random.default_rng(self.seed).permutation(total) if self.shuffle else np.arange(total)
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}, left"), TimeRemainingColumn())
-        console = Console(stderr=True)
-        with Progress(TextColumn("adapting"), *columns, console=console, disable=not console.is_terminal) as progress:
-            task, begun = progress.add_task("", total=total, completed=done, rate=""), time.monotonic()
-            for first in range(done, total, self.batch_size):
-                index = order[first : first + self.batch_size]
-                logits = answer(as_tensor(found.images.pixels(index)).to(adapter.device))
-                writer.write(index.tolist(), logits.cpu(), answer)
-                rate = (first + len(index) - done) / (time.monotonic() - begun)
-                progress.update(task, completed=first + len(index), rate=f"{rate:,.0f} images/s")
+    def _predict(self, predictor: Guard | Adapter, writer: "_ResultWriter", on_progress: Callable[[int], None]) -> None:
+        settings, start = self.settings, writer.done
+        if start:
+            self.folder.load_checkpoint(predictor, start)
+        adapter = predictor.adapter if isinstance(predictor, Guard) else predictor
+        order = np.random.default_rng(settings.seed).permutation(self.total)
+        order = order if settings.shuffle else np.arange(self.total)
+        for first in range(start, self.total, settings.batch_size):
+            index = order[first : first + settings.batch_size]
+            logits = predictor(as_tensor(self.images.images.pixels(index)).to(adapter.device))
+            writer.write_predictions(index.tolist(), logits.cpu())
+            writer.save_checkpoint_if_due(predictor)
+            on_progress(writer.done)
 
 
-def unlabelled(found: Pictures) -> Pictures:
-    """The pictures without labels: folders that are not the model's classes say nothing of them."""
-    return found._replace(classes=None, labelled=False)
+class _ResultWriter:
+    """Appends predictions and events, and saves checkpoints."""
 
-
-class _Writer:
-    """Appends predictions and events, and now and then makes a checkpoint that a later run goes on from."""
-
-    def __init__(self, job: Job, found: Pictures, folder: Path, done: int) -> None:
-        self.job, self.found, self.folder, self.done = job, found, folder, done
-        self.files = {name: folder / name for name in ("predictions.csv", EVENTS)}
-        sizes = json.loads((folder / PROGRESS).read_text())["sizes"] if done else {}
-        for name, path in self.files.items():  # what came after the last checkpoint is made again
+    def __init__(self, folder: JobFolder, images: InputImages) -> None:
+        self.folder, self.images = folder, images
+        self.done, sizes = folder.read_progress()
+        if not self.done:
+            folder.write_progress(Progress(0, {}))  # first, or a later run would take the files for another job's
+        for path in (folder.predictions, folder.events):  # rows after the last checkpoint are written again
             with path.open("ab") as file:
-                file.truncate(sizes.get(name, 0))
-        self.predictions = self.files["predictions.csv"].open("a", newline="", encoding="utf-8")
-        self.events = self.files[EVENTS].open("a", encoding="utf-8")
+                file.truncate(sizes.get(path.name, 0))
+        self.predictions = folder.predictions.open("a", newline="", encoding="utf-8")
+        self.events = folder.events.open("a", encoding="utf-8")
         self.rows = csv.writer(self.predictions)
-        if not done:
-            self.rows.writerow(["path", "class", "probability", "entropy", *(["label"] if found.labelled else [])])
-            self._keep_progress({})
+        if not self.done:
+            self.rows.writerow(["path", "class", "probability", "entropy", *(["label"] if images.labelled else [])])
         self.saved = time.monotonic()
 
-    def __enter__(self) -> "_Writer":
+    def __enter__(self) -> "_ResultWriter":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.predictions.close()
         self.events.close()
 
-    def note(self, event: Any) -> None:
-        """Append one of the guard's events."""
+    def write_event(self, event: Event) -> None:
         self.events.write(json.dumps(event._asdict()) + "\n")
 
-    def write(self, index: Sequence[int], logits: Tensor, answer: Guard | Adapter) -> None:
-        """Append the answers for the images at ``index``."""
-        log_probability = logits.double().log_softmax(1)
-        entropy = torch.special.entr(log_probability.exp()).sum(1).tolist()
-        probability, winner = log_probability.exp().max(1)
-        for i, best, p, h in zip(index, winner.tolist(), probability.tolist(), entropy, strict=True):
-            label = [self._class(int(self.found.images.labels[i]))] if self.found.labelled else []
-            self.rows.writerow([self.found.names[i], self._class(best), f"{p:.6f}", f"{h:.6f}", *label])
+    def write_predictions(self, index: Sequence[int], logits: Tensor) -> None:
+        logits = logits.double()
+        probability, predicted = logits.softmax(1).max(1)
+        values = zip(index, predicted.tolist(), probability.tolist(), softmax_entropy(logits).tolist(), strict=True)
+        for i, best, confidence, entropy in values:
+            row = [self.images.names[i], self.images.class_name(best), f"{confidence:.6f}", f"{entropy:.6f}"]
+            label = [self.images.class_name(int(self.images.images.labels[i]))] if self.images.labelled else []
+            self.rows.writerow([*row, *label])
         self.done += len(index)
-        whole = self.done == len(self.found.images)
-        if whole or time.monotonic() - self.saved > CHECKPOINT_SECONDS:
-            self._checkpoint(answer, whole=whole)
 
-    def _class(self, number: int) -> str:
-        return self.found.classes[number] if self.found.classes else str(number)
-
-    def _checkpoint(self, answer: Guard | Adapter, *, whole: bool) -> None:
+    def save_checkpoint_if_due(self, predictor: Guard | Adapter) -> None:
+        if self.done < self.folder.total and time.monotonic() - self.saved <= CHECKPOINT_SECONDS:
+            return
         self.predictions.flush()
         self.events.flush()
-        adaptation, memory = checkpoint(self.folder, self.done)
-        answer.save(self.folder / ADAPTATION if whole else adaptation)
-        if isinstance(answer, Guard) and not whole:
-            with atomic(memory) as part:
-                torch.save(answer.state(), part)
-        self._keep_progress({name: path.stat().st_size for name, path in self.files.items()})
-        for pattern in ("adaptation-*.safetensors", "guard-*.pt"):
-            for path in self.folder.glob(pattern):
-                if whole or path not in (adaptation, memory):
-                    path.unlink()
+        self.folder.save_checkpoint(predictor, self.done)
         self.saved = time.monotonic()
 
-    def _keep_progress(self, sizes: dict[str, int]) -> None:
-        state = {"job": asdict(self.job), "total": len(self.found.images), "done": self.done, "sizes": sizes}
-        with atomic(self.folder / PROGRESS) as part:
-            part.write_text(json.dumps(state, indent=2) + "\n")
 
-
-def _guard_state(path: Path) -> State:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, UnpicklingError) as error:
-        raise TTCError(f"cannot go on from {path}; remove {path.parent} to start anew") from error
-
-
-def _summary(folder: Path, found: Pictures, answer: Any, writer: _Writer) -> dict[str, Any]:
-    with (folder / "predictions.csv").open(newline="", encoding="utf-8") as file:
+def _summarize(folder: JobFolder, images: InputImages, predictor: Guard | Adapter) -> dict[str, Any]:
+    with folder.predictions.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row["class"]] = counts.get(row["class"], 0) + 1
     summary: dict[str, Any] = {
         "images": len(rows),
         "mean_probability": round(sum(float(row["probability"]) for row in rows) / len(rows), 4),
         "mean_entropy": round(sum(float(row["entropy"]) for row in rows) / len(rows), 4),
-        "predicted_classes": dict(sorted(counts.items(), key=lambda pair: -pair[1])),
+        "predicted_classes": dict(Counter(row["class"] for row in rows).most_common()),
     }
-    if found.labelled:
+    if images.labelled:
         summary["accuracy"] = round(sum(row["class"] == row["label"] for row in rows) / len(rows), 4)
-    if isinstance(answer, Guard):
-        summary["guard"] = answer.mode
-        summary["guard_events"] = len(writer.files[EVENTS].read_text(encoding="utf-8").splitlines())
+    if isinstance(predictor, Guard):
+        summary["guard"] = predictor.mode
+        summary["guard_events"] = len(folder.events.read_text(encoding="utf-8").splitlines())
     return summary
 
 
-def _as_parquet(path: Path) -> None:
-    rows = import_module("pyarrow.csv").read_csv(path)
-    with atomic(path.with_suffix(".parquet")) as part:
-        import_module("pyarrow.parquet").write_table(rows, part)
+def write_parquet(predictions: Path) -> None:
+    """Write the predictions of a job as Parquet, beside the CSV file; needs pyarrow.
+
+    Args:
+        predictions: The ``predictions.csv`` of a finished job.
+    """
+    table = import_module("pyarrow.csv").read_csv(predictions)
+    with atomic(predictions.with_suffix(".parquet")) as part:
+        import_module("pyarrow.parquet").write_table(table, part)

@@ -1,115 +1,190 @@
-"""A guard around an adapter: never much worse than the shipped model, and always a way back."""
+"""A guard around an adapter: detects failing adaptation, rolls back, and falls back to the source model."""
 
 import math
 import warnings
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ttc.core import Adapter
-from ttc.nn.preparation import source_classifier
-from ttc.core.state import State, restore_state, capture_state
+from ttc.core import Adapter, require_finite
+from ttc.core.state import State, capture_state, restore_state
+from ttc.deploy.monitors import PredictionMonitor, SourceMonitor, count_dropped_batches, parameter_drift
 from ttc.deploy.policy import Event, Policy
-from ttc.deploy.monitors import PredictionMonitor, SourceMonitor, drift_of, dropped_by
 from ttc.errors import TTCError
+from ttc.nn import source_classifier
 
 ADAPTING, FROZEN, SOURCE = MODES = ("adapting", "frozen", "source")
-HELD = (
-    *("_calls", "_images", "_unseen", "_compared_images", "_refused", "_rollbacks", "_noted", "_level", "_healthy"),
-    *("_dropped", "_drift", "_owed", "_by_hand", "_answers", "_comparison"),
-)  # with the kept states, what it remembers
-LADDER = ("healthy", "warn", "roll back", "freeze", "source")  # what each step up brings
+
+
+class Level(IntEnum):
+    """How far a guard has escalated; each level is named after the action that reaching it triggers."""
+
+    HEALTHY = 0
+    WARN = 1
+    ROLLBACK = 2
+    FREEZE = 3
+    SOURCE = 4
+
+
+@dataclass
+class _Counters:
+    state_attributes: ClassVar[tuple[str, ...]] = (
+        *("calls", "images", "compared_images", "rejected_batches", "events", "rollbacks"),
+    )
+    calls: int = 0
+    images: int = 0
+    compared_images: int = 0
+    rejected_batches: int = 0
+    events: int = 0
+    rollbacks: int = 0
 
 
 class Guard:
-    """Answers as ``adapter`` does while that looks healthy, and steps in when it does not.
+    """Predicts with an adapter while it is healthy, and intervenes when it is not.
 
-    Each unhealthy look goes one step up: warn; roll back to the last healthy state; roll back and freeze; answer with
-    the source model. It goes straight to that last step when no state to go back to would help: when a comparison finds
-    the source better, and when the adapter was never seen healthy. Each time after ``patience`` healthy looks it goes
-    one step down. Calls from several threads take turns. ``on_event`` is called with every :class:`Event`; ``stats``
-    is a flat dict of numbers for a monitoring system.
+    After every ``policy.check_every`` images the signals are checked, without labels. Each unhealthy check escalates by
+    one level: warn; roll back to the last healthy snapshot; roll back and freeze; predict with the source model. It
+    escalates to the source model at once where no snapshot would help: when the comparison finds the source model
+    better, or when no check was ever healthy. After ``policy.patience`` consecutive healthy checks it steps down by one
+    level. Calls from several threads take turns.
+
+    Args:
+        adapter: The adapter to guard; call the guard in its place.
+        policy: When to check and what counts as unhealthy.
+        on_event: Called with every :class:`Event`; an error in it is reported as a warning and does not stop the guard.
+
+    Attributes:
+        events: The last ``policy.max_events`` events.
+
+    Example:
+        >>> import ttc
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),
+        ...                             torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 10))
+        >>> guard = Guard(ttc.adapt(model, "ttc"), on_event=print)
+        >>> guard(torch.rand(16, 3, 32, 32)).shape
+        torch.Size([16, 10])
+        >>> guard.freeze()
+        Event(images=16, action='freeze', reason='requested')
+        >>> guard.mode
+        'frozen'
     """
+
+    state_attributes: ClassVar[tuple[str, ...]] = (
+        *("counters", "level", "healthy_checks", "frozen_by_user", "unchecked_images", "comparison_credit"),
+        *("dropped_batches", "parameter_drift", "snapshots", "prediction_monitor", "source_monitor"),
+    )
 
     def __init__(
         self, adapter: Adapter, policy: Policy | None = None, *, on_event: Callable[[Event], None] | None = None
     ) -> None:
         self.adapter, self.policy, self.on_event = adapter, policy or Policy(), on_event
         self.source = source_classifier(adapter)
-        self.events: deque[Event] = deque(maxlen=self.policy.events)
-        self._by_hand = False  # frozen by the caller, who alone resumes
-        self._start_over()
+        self.events: deque[Event] = deque(maxlen=self.policy.max_events)
+        self._clear()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The logits (N, K) for a batch: adapting, frozen, or the source's, as the guard sees fit."""
+        """Predict a batch in the current mode, and check the signals when it is time to.
+
+        Args:
+            x: Images (N, C, H, W) on the device and of the dtype of the model.
+
+        Returns:
+            Detached, finite logits (N, K).
+
+        Raises:
+            TTCError: If the batch is invalid; only the count of rejected batches has changed then.
+        """
         with self.adapter.lock, torch.inference_mode(False):
-            answer = self._answered(x)
-            self._calls += 1
-            self._images += len(x)
-            self._unseen += len(x)
-            self._answers.observe(answer)
-            self._compare(x, answer)
-            if self._unseen < self.policy.look_every:
-                return answer
-            if not self._stepped_in():
-                return answer
+            logits = self._predict_or_recover(x)
+            self.counters.calls += 1
+            self.counters.images += len(x)
+            self.unchecked_images += len(x)
+            self.prediction_monitor.observe(logits)
+            self._compare_with_source(x, logits)
+            if self.unchecked_images < self.policy.check_every or not self._check():
+                return logits
             try:
-                return self._in_mode(x, learn=False)
-            except TTCError:  # a batch that only the adapted state could take
-                return answer
+                return self._predict(x, learn=False)
+            except TTCError:  # only the state before the rollback could predict this batch
+                return logits
 
     def freeze(self) -> None:
-        """Predict only, until :meth:`resume`."""
+        """Predict without adapting, until :meth:`resume`."""
         with self.adapter.lock:
-            self._by_hand = True
-            self._note("freeze", "asked for")
+            self.frozen_by_user = True
+            self._report("freeze", "requested")
 
     def resume(self) -> None:
-        """Adapt again, from the present state, whatever had stopped it."""
+        """Adapt again, from the current state, whatever had stopped it."""
         with self.adapter.lock:
-            self._by_hand, self._level, self._healthy = False, 0, 0
-            self._note("resume", "asked for")
+            self.frozen_by_user, self.level, self.healthy_checks = False, Level.HEALTHY.value, 0
+            self._report("resume", "requested")
 
     def rollback(self, n: int = 1) -> None:
-        """Go back to the ``n``-th last healthy state; before them all comes the start."""
+        """Restore a snapshot, and discard those taken after it.
+
+        Args:
+            n: How far back: 1 is the last snapshot; the one before all others is the initial state.
+
+        Raises:
+            TTCError: If there are fewer snapshots.
+        """
         with self.adapter.lock:
-            if not 1 <= n <= len(self._states) + 1:
-                raise TTCError(f"there are {len(self._states) + 1} states to roll back to, asked for number {n}")
-            self._restore(n)
-            self._note("roll back", f"asked for, {n} back")
+            available = len(self.snapshots) + 1
+            if not 1 <= n <= available:
+                raise TTCError(f"{available} snapshots can be rolled back to, the initial state included, got n={n}")
+            self._restore_snapshot(n)
+            self._report("rollback", f"requested, {n} back")
 
     def reset(self) -> None:
-        """Put the adapter back to its start and forget what was observed; events stay."""
+        """Restore the adapter's initial state, and clear snapshots, statistics and counters; ``events`` stay."""
         with self.adapter.lock:
             self.adapter.reset()
-            self._by_hand = False
-            self._start_over()
-            self._note("reset", "asked for")
+            self._clear()
+            self._report("reset", "requested")
 
-    def state(self) -> State:
-        """A copy of everything it remembers, the adapter's state included; not the events, which were reported."""
+    def state_dict(self) -> State:
+        """Copy everything that changes, the adapter's state included.
+
+        Returns:
+            Tensors, numbers, strings and None in dicts, lists and tuples. ``events`` are not part of it.
+        """
         with self.adapter.lock:
-            held = {name: capture_state(getattr(self, name)) for name in HELD}
-            return {"adapter": self.adapter.state(), "states": capture_state(list(self._states)), **held}
+            return {"adapter": self.adapter.state_dict(), **capture_state(self)}
 
     def load_state_dict(self, state: State) -> None:
-        """Put back what :meth:`state` copied: from there it goes on as if never stopped."""
+        """Restore what :meth:`state_dict` returned, to resume as if never stopped.
+
+        Args:
+            state: The state of this guard, or of one built alike.
+        """
         with self.adapter.lock:
             self.adapter.load_state_dict(state["adapter"])
-            self._states.clear()
-            self._states.extend(capture_state(state["states"]))
-            for name in HELD:
-                setattr(self, name, restore_state(getattr(self, name), state[name], torch.device("cpu")))
+            restore_state(self, state, torch.device("cpu"))  # where the monitors compute
 
     def save(self, path: str | Path) -> None:
-        """Save the adaptation (:meth:`ttc.Adapter.save`)."""
+        """Save the adaptation, without the guard's own state (:meth:`ttc.Adapter.save`).
+
+        Args:
+            path: The safetensors file to write, whole or not at all.
+        """
         self.adapter.save(path)
 
     def to(self, device: torch.device | str) -> "Guard":
-        """Move adapter and source model to ``device``; returns itself."""
+        """Move the adapter and the source model to ``device``.
+
+        Args:
+            device: Where to, as for ``nn.Module.to``.
+
+        Returns:
+            The guard itself.
+        """
         with self.adapter.lock:
             self.adapter.to(device)
             self.source.to(device)
@@ -117,129 +192,129 @@ class Guard:
 
     @property
     def mode(self) -> str:
-        """``"adapting"``, ``"frozen"`` (predict only) or ``"source"``."""
-        if LADDER[self._level] == "source":
+        """How batches are predicted now: ``"adapting"``, ``"frozen"`` (without adapting) or ``"source"``."""
+        if self.level == Level.SOURCE:
             return SOURCE
-        return FROZEN if self._by_hand or LADDER[self._level] == "freeze" else ADAPTING
+        return FROZEN if self.frozen_by_user or self.level == Level.FREEZE else ADAPTING
 
     @property
     def stats(self) -> dict[str, float]:
-        """Numbers for a monitoring system."""
+        """The counters and the current value of every signal: a flat dict of numbers for a monitoring system."""
         with self.adapter.lock:
             return {
-                "calls": self._calls,
-                "images": self._images,
-                "compared_images": self._compared_images,
-                "refused_batches": self._refused,
-                "events": self._noted,
-                "rollbacks": self._rollbacks,
-                "snapshots": len(self._states) + 1,
-                "level": self._level,
+                **vars(self.counters),
+                "snapshots": len(self.snapshots) + 1,
+                "level": self.level,
                 **{mode: float(self.mode == mode) for mode in MODES},
-                "drift": self._drift,
-                "dropped_gradients": dropped_by(self.adapter),
-                **self._answers.measures(),
-                **self._comparison.measures(),
+                "parameter_drift": self.parameter_drift,
+                "dropped_batches": count_dropped_batches(self.adapter),
+                **self.prediction_monitor.measurements(),
+                **self.source_monitor.measurements(),
             }
 
-    def _start_over(self) -> None:
+    def _clear(self) -> None:
         policy = self.policy
-        self._calls = self._images = self._unseen = self._compared_images = self._refused = self._rollbacks = 0
-        self._noted = self._level = self._healthy = self._dropped = 0
-        self._drift = self._owed = 0.0
-        self._states: deque[State] = deque(maxlen=policy.snapshots)
-        self._answers = PredictionMonitor(policy.limits, policy.memory, policy.history)
-        self._comparison = SourceMonitor(policy.limits, policy.memory, policy.look_every)
+        self.counters = _Counters()
+        self.level = Level.HEALTHY.value  # a plain number, which a state dict can contain
+        self.healthy_checks = 0  # consecutive
+        self.frozen_by_user = False
+        self.unchecked_images = 0  # since the last check
+        self.comparison_credit = 0.0  # images to compare with the source model next
+        self.dropped_batches = 0  # at the last check
+        self.parameter_drift = 0.0
+        self.snapshots: list[State] = []
+        self.prediction_monitor = PredictionMonitor(policy.limits, policy.recent_images, policy.history_images)
+        self.source_monitor = SourceMonitor(policy.limits, policy.recent_images, policy.check_every)
 
-    def _answered(self, x: Tensor) -> Tensor:
-        """The answer in the present mode; broken parameters are rolled back at once instead of failing every batch."""
+    def _predict_or_recover(self, x: Tensor) -> Tensor:
+        """Predict in the current mode; non-finite parameters are rolled back, or every later batch would fail."""
         try:
-            return self._in_mode(x, learn=True)
+            return self._predict(x, learn=True)
         except TTCError:
-            if math.isfinite(drift_of(self.adapter)):
-                self._refused += 1
+            if math.isfinite(parameter_drift(self.adapter)):
+                self.counters.rejected_batches += 1
                 raise
-            self._restore(1)
-            self._note("roll back", "the parameters are not finite")
-        return self._in_mode(x, learn=True)
+            self._restore_snapshot(1)
+            self._report("rollback", "the parameters are not finite")
+        return self._predict(x, learn=True)
 
-    def _in_mode(self, x: Tensor, *, learn: bool) -> Tensor:
+    def _predict(self, x: Tensor, *, learn: bool) -> Tensor:
         if self.mode == SOURCE:
             with torch.no_grad():
-                logits = self.source(self.adapter.checked(x)).logits
-            if not bool(logits.isfinite().all()):
-                raise TTCError(
-                    "the source model's outputs for this batch are not finite; check the range of the images"
-                )
-            return logits
+                return require_finite(self.source(self.adapter.validate(x)).logits)
         return self.adapter(x) if learn and self.mode == ADAPTING else self.adapter.predict(x)
 
-    def _compare(self, x: Tensor, answer: Tensor) -> None:
-        """Show the source model this batch too, when it is its turn."""
+    def _compare_with_source(self, x: Tensor, logits: Tensor) -> None:
+        """Let the source model predict this batch too: each one while in doubt, else ``source_fraction`` of them."""
         if not self.policy.source_fraction:
             return
-        if not (self._comparison.undecided() and self.mode == ADAPTING):  # in doubt, every batch's turn
-            self._owed += self.policy.source_fraction * len(x)
-            if self._owed < len(x):
+        if not (self.mode == ADAPTING and self.source_monitor.needs_every_batch()):
+            self.comparison_credit += self.policy.source_fraction * len(x)
+            if self.comparison_credit < len(x):
                 return
-            self._owed -= len(x)
-        self._compared_images += len(x)
-        self._comparison.observe(self.adapter, self.source, self.adapter.checked(x), answer)
+            self.comparison_credit -= len(x)
+        self.counters.compared_images += len(x)
+        self.source_monitor.observe(self.adapter, self.source, self.adapter.validate(x), logits)
 
-    def _stepped_in(self) -> bool:
-        """Judge the present state and act on it; whether the answer has to be made again."""
-        looked, self._unseen = self._unseen, 0
-        self._drift = drift_of(self.adapter)
-        drifted = not self._drift <= self.policy.limits.drift  # NaN is beyond every limit
-        worse = self._comparison.found()
-        before, self._dropped = self._dropped, dropped_by(self.adapter)
-        lost = f"{self._dropped - before} gradients were not finite" if self._dropped > before else None
-        reason = f"the parameters drifted by {self._drift:.2f}" if drifted else worse or lost or self._answers.found()
-        if reason is None:
-            self._answers.remember(looked)
-            self._well()
+    def _check(self) -> bool:
+        """Check all signals and act on them; return whether the batch must be predicted again."""
+        images, self.unchecked_images = self.unchecked_images, 0
+        unhealthy = self._find_signal()
+        if unhealthy is None:
+            self.prediction_monitor.extend_history(images)
+            self._record_healthy_check()
             return False
-        self._healthy = 0
+        self.healthy_checks = 0
         if self.mode == SOURCE:
             return False
-        up = max(self._level + 1, LADDER.index("roll back") if drifted else 0)
-        hopeless = worse is not None or (
-            not lost and not self._answers.ever_healthy
-        )  # no state to go back to would be better
-        self._level = LADDER.index("source") if hopeless and not drifted else up
-        if self._level > LADDER.index("warn"):
-            self._restore(1)
-        self._note(LADDER[self._level], reason)
-        return self._level > LADDER.index("warn")
+        level, reason = unhealthy
+        self.level = level.value
+        if level >= Level.ROLLBACK:
+            self._restore_snapshot(1)
+        self._report(level.name.lower(), reason)
+        return level >= Level.ROLLBACK
 
-    def _well(self) -> None:
-        """A healthy look: now and then keep the state, and step down when that lasts."""
-        self._healthy += 1
-        if self._level == 0:
-            if self._healthy % self.policy.snapshot_every == 0 and self.mode == ADAPTING:
-                self._states.append(self.adapter.state())
-        elif self._healthy >= self.policy.patience:
-            self._level, self._healthy = self._level - 1, 0
-            self._note("step down", f"{self.policy.patience} healthy looks; now {self.mode}")
+    def _find_signal(self) -> tuple[Level, str] | None:
+        """Return the level that the signals call for, with the reason, or None when all are healthy."""
+        next_level = Level(min(self.level + 1, Level.SOURCE))
+        self.parameter_drift = parameter_drift(self.adapter)
+        before, self.dropped_batches = self.dropped_batches, count_dropped_batches(self.adapter)
+        if not self.parameter_drift <= self.policy.limits.parameter_drift:  # NaN exceeds every limit
+            return max(next_level, Level.ROLLBACK), f"the parameters drifted by {self.parameter_drift:.2f}"
+        if signal := self.source_monitor.signal():
+            return Level.SOURCE, signal  # no snapshot would be better
+        if self.dropped_batches > before:
+            return next_level, f"gradients were not finite (batches dropped: {self.dropped_batches - before})"
+        if signal := self.prediction_monitor.signal():
+            return next_level if self.prediction_monitor.has_history else Level.SOURCE, signal
+        return None
 
-    def _restore(self, n: int) -> None:
-        """Take the ``n``-th last state off the shelf, with those after it, so that a next time reaches further back."""
-        self._rollbacks += 1
-        kept: State | None = None
-        for _ in range(n):
-            kept = self._states.pop() if self._states else None
-        if kept is None:
-            self.adapter.reset()
+    def _record_healthy_check(self) -> None:
+        """Take a snapshot now and then while all is well; step down when a higher level has been healthy for long."""
+        self.healthy_checks += 1
+        if self.level == Level.HEALTHY:
+            if self.healthy_checks % self.policy.snapshot_every == 0 and self.mode == ADAPTING:
+                self.snapshots = [*self.snapshots, self.adapter.state_dict()][-self.policy.max_snapshots :]
+        elif self.healthy_checks >= self.policy.patience:
+            self.level, self.healthy_checks = self.level - 1, 0
+            self._report("step down", f"{self.policy.patience} healthy checks, now {self.mode}")
+
+    def _restore_snapshot(self, n: int) -> None:
+        """Restore the ``n``-th last snapshot and remove those from it on: the next rollback reaches further back."""
+        self.counters.rollbacks += 1
+        if n <= len(self.snapshots):
+            self.adapter.load_state_dict(self.snapshots[-n])
         else:
-            self.adapter.load_state_dict(kept)
-        self._answers.forget_recent()
+            self.adapter.reset()
+        self.snapshots = self.snapshots[:-n]
+        self.prediction_monitor.discard_recent()
 
-    def _note(self, action: str, reason: str) -> None:
-        event = Event(self._images, action, reason)
+    def _report(self, action: str, reason: str) -> None:
+        event = Event(self.counters.images, action, reason)
         self.events.append(event)
-        self._noted += 1
+        self.counters.events += 1
         if self.on_event is not None:
             try:
                 self.on_event(event)
-            except Exception as error:  # a broken monitor must not stop the answers
+            except Exception as error:  # a broken callback must not stop predictions
                 warnings.warn(f"the guard's on_event failed: {type(error).__name__}: {error}", stacklevel=3)

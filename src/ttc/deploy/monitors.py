@@ -1,4 +1,4 @@
-"""Label-free signs that an adaptation goes wrong: from the answers alone, and from comparing with the source model."""
+"""Label-free signals of failing adaptation: from the predictions alone, and from a comparison with the source model."""
 
 import math
 from typing import ClassVar
@@ -6,202 +6,263 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ttc.core import Adapter, Classifier
-from ttc.nn.normalization import still
+from ttc.core import Adapter, Classifier, Part, freeze_statistics
+from ttc.core.entropy import softmax_entropy
 from ttc.deploy.policy import Limits
 
+MINIMUM_COMPARED = 16  # images before the consistency gap is judged
 
-class Average:
-    """A mean over the last ``memory`` samples or so, exact until there are that many."""
 
-    state_attributes: ClassVar[tuple[str, ...]] = ("seen", "value")
+class MovingAverage:
+    """An exponential moving average over about ``span`` samples, exact until there are that many.
 
-    def __init__(self, memory: int) -> None:
-        self.memory, self.seen = memory, 0
+    Args:
+        span: The number of samples the average spans.
+
+    Example:
+        >>> average = MovingAverage(100)
+        >>> average.update(torch.tensor(1.0), samples=3)
+        >>> average.update(torch.tensor(5.0), samples=1)
+        >>> average.value.item()
+        2.0
+    """
+
+    state_attributes: ClassVar[tuple[str, ...]] = ("samples", "value")
+
+    def __init__(self, span: int) -> None:
+        self.span, self.samples = span, 0
         self.value = torch.zeros(())
 
-    def add(self, value: Tensor, samples: int) -> None:
-        """Take in the mean ``value`` of a number of samples."""
-        self.seen += samples
-        amount = max(1 - (1 - 1 / self.memory) ** samples, samples / self.seen)
-        self.value = value if self.seen == samples else torch.lerp(self.value, value, amount)
+    @property
+    def effective_samples(self) -> int:
+        """How many samples the current value rests on."""
+        return min(self.samples, self.span)
+
+    def update(self, mean: Tensor, samples: int) -> None:
+        """Include the mean of a number of new samples."""
+        self.samples += samples
+        weight = max(1 - (1 - 1 / self.span) ** samples, samples / self.samples)
+        self.value = mean if self.samples == samples else torch.lerp(self.value, mean, weight)
 
 
 class PredictionMonitor:
-    """What the answers say: are they sinking into few classes, or into false certainty?"""
+    """Detects collapse from predictions alone: into few classes, or into overconfidence.
+
+    Args:
+        limits: The thresholds.
+        recent_images: Images that the recent averages span.
+        history_images: Images that the averages of healthy checks span.
+    """
 
     state_attributes: ClassVar[tuple[str, ...]] = ("histogram", "entropy", "usual_classes", "usual_entropy")
 
-    def __init__(self, limits: Limits, memory: int, history: int) -> None:
+    def __init__(self, limits: Limits, recent_images: int, history_images: int) -> None:
         self.limits = limits
-        self.histogram, self.entropy = Average(memory), Average(memory)
-        self.usual_classes, self.usual_entropy = Average(history), Average(history)
+        self.histogram, self.entropy = MovingAverage(recent_images), MovingAverage(recent_images)
+        self.usual_classes, self.usual_entropy = MovingAverage(history_images), MovingAverage(history_images)
 
     def observe(self, logits: Tensor) -> None:
-        """Take in the answer for a batch."""
-        log_probability = logits.float().log_softmax(1).clamp(min=-1e4)  # classes that a method ruled out stay finite
-        entropy = -(log_probability.exp() * log_probability).sum(1).mean()
-        votes = logits.argmax(1).bincount(minlength=logits.shape[1]) / len(logits)
-        self.histogram.add(votes.cpu(), len(logits))
-        self.entropy.add(entropy.cpu(), len(logits))
+        """Include the predictions for a batch, logits (N, K)."""
+        self.histogram.update(_class_counts(logits) / len(logits), len(logits))
+        self.entropy.update(softmax_entropy(logits.float()).mean().cpu(), len(logits))
 
-    def found(self) -> str | None:
-        """What is wrong now, in a sentence, or None."""
-        now, limits = self.measures(), self.limits
+    def signal(self) -> str | None:
+        """Return what is unhealthy now, in words, or None."""
+        now, limits = self.measurements(), self.limits
         usual_classes, usual_entropy = self.usual_classes.value.item(), self.usual_entropy.value.item()
-        if now["largest_share"] > limits.share and self.histogram.value.numel() > 2:
-            return f"{now['largest_share']:.0%} of the recent answers are one class"
-        if now["effective_classes"] < limits.classes * usual_classes:
-            return f"answers in {now['effective_classes']:.1f} effective classes, usually {usual_classes:.1f}"
+        if now["largest_fraction"] > limits.class_fraction and self.histogram.value.numel() > 2:
+            return f"{now['largest_fraction']:.0%} of recent predictions are one class"
+        classes = now["effective_classes"]
+        if classes < limits.effective_classes * usual_classes:
+            return f"recent predictions cover {classes:.1f} effective classes, usually {usual_classes:.1f}"
         if now["entropy"] < limits.entropy * usual_entropy:
             return f"the mean entropy fell to {now['entropy']:.3f}, usually {usual_entropy:.3f}"
         return None
 
     @property
-    def ever_healthy(self) -> bool:
-        """Whether there is a history to compare with."""
-        return self.usual_classes.seen > 0
+    def has_history(self) -> bool:
+        """Whether there was a healthy check to compare with."""
+        return self.usual_classes.samples > 0
 
-    def forget_recent(self) -> None:
-        """Judge anew, against the old history: what was answered before a rollback says nothing of the state after."""
-        self.histogram, self.entropy = Average(self.histogram.memory), Average(self.entropy.memory)
+    def discard_recent(self) -> None:
+        """Start the recent averages anew, with the same history: after a rollback they describe another model."""
+        self.histogram, self.entropy = MovingAverage(self.histogram.span), MovingAverage(self.entropy.span)
 
-    def remember(self, samples: int) -> None:
-        """Let a healthy moment become history."""
-        now = self.measures()
-        self.usual_classes.add(torch.tensor(now["effective_classes"]), samples)
-        self.usual_entropy.add(torch.tensor(now["entropy"]), samples)
+    def extend_history(self, samples: int) -> None:
+        """Include the recent averages in the history, after a healthy check of ``samples`` images."""
+        now = self.measurements()
+        self.usual_classes.update(torch.tensor(now["effective_classes"]), samples)
+        self.usual_entropy.update(torch.tensor(now["entropy"]), samples)
 
-    def measures(self) -> dict[str, float]:
-        """The present values."""
-        share = self.histogram.value
-        effective = torch.special.entr(share).sum().exp().item() if self.histogram.seen else 0.0
+    def measurements(self) -> dict[str, float]:
+        """Return the current values by name."""
+        fractions = self.histogram.value
+        observed = self.histogram.samples > 0
         return {
             "entropy": self.entropy.value.item(),
-            "effective_classes": effective,
-            "largest_share": share.max().item() if self.histogram.seen else 0.0,
+            "effective_classes": torch.special.entr(fractions).sum().exp().item() if observed else 0.0,
+            "largest_fraction": fractions.max().item() if observed else 0.0,
         }
 
 
 class SourceMonitor:
-    """What the source model says, on a fraction of the images: is it the better of the two networks, label-free?
+    """Detects, without labels, that the source model is the better one, from a fraction of the images.
 
-    Two judges. Steadiness: the probability that a network gives an image and its mirror image the same class, which
-    rewards being sure of the same thing twice; where statistics mislead, the adapted network has less of it than the
-    source. Movement: how far the histogram of predictions goes from its own history, over what chance explains; where
-    classes come in order both networks move, where only the domain changes the adapted one does not.
+    Flip consistency is the probability that a model predicts the same class for an image and its horizontal flip; where
+    statistics mislead, the adapted model has less of it than the source. Prediction drift is the change of the class
+    histogram relative to chance: if classes arrive in order, both models drift; if only the domain changes, the adapted
+    one does not.
+
+    Args:
+        limits: The thresholds.
+        recent_images: Images that the averages span.
+        block: Images per class histogram.
     """
 
-    state_attributes: ClassVar[tuple[str, ...]] = ("lead", "disagreement", "source_moves", "adapted_moves")
+    state_attributes: ClassVar[tuple[str, ...]] = ("consistency_gap", "disagreement", "source_drift", "adapted_drift")
 
-    def __init__(self, limits: Limits, memory: int, block: int) -> None:
+    def __init__(self, limits: Limits, recent_images: int, block: int) -> None:
         self.limits = limits
-        self.lead, self.disagreement = Average(memory), Average(memory)  # lead: of the source in steadiness
-        self.source_moves, self.adapted_moves = Movement(memory, block), Movement(memory, block)
+        self.consistency_gap, self.disagreement = MovingAverage(recent_images), MovingAverage(recent_images)
+        self.source_drift = PredictionDrift(recent_images, block)
+        self.adapted_drift = PredictionDrift(recent_images, block)
 
-    def observe(self, adapter: Adapter, source: Classifier, x: Tensor, answer: Tensor) -> None:
-        """Compare the two networks on a checked batch."""
-        with torch.no_grad(), still(adapter.model):
-            theirs, ours = source(x).logits, _in_context(adapter, x)
+    def observe(self, adapter: Adapter, source: Classifier, x: Tensor, predicted: Tensor) -> None:
+        """Compare the adapted and the source model on a validated batch.
+
+        Args:
+            adapter: The adapter, whose state is not changed.
+            source: The source model.
+            x: The validated batch (N, ...).
+            predicted: The logits (N, K) that the caller received for it.
+        """
+        with torch.no_grad(), freeze_statistics(adapter.model):
+            source_logits, adapted_logits = source(x).logits, _predict_in_context(adapter, x)
             if x.ndim == 4:
-                mirrored = x.flip(-1)
-                lead = _steadiness(theirs, source(mirrored).logits) - _steadiness(ours, _in_context(adapter, mirrored))
-                self.lead.add(lead.cpu(), len(x))
-        self.source_moves.observe(theirs)
-        self.adapted_moves.observe(ours)
-        self.disagreement.add((theirs.argmax(1) != answer.argmax(1)).float().mean().cpu(), len(x))
+                flipped = x.flip(-1)
+                source_consistency = _consistency(source_logits, source(flipped).logits)
+                adapted_consistency = _consistency(adapted_logits, _predict_in_context(adapter, flipped))
+                self.consistency_gap.update((source_consistency - adapted_consistency).cpu(), len(x))
+        self.source_drift.observe(source_logits)
+        self.adapted_drift.observe(adapted_logits)
+        disagreement = (source_logits.argmax(1) != predicted.argmax(1)).float().mean()
+        self.disagreement.update(disagreement.cpu(), len(x))
 
-    @property
-    def images(self) -> int:
-        """How many images the present lead rests on."""
-        return min(self.lead.seen, self.lead.memory)
+    def needs_every_batch(self) -> bool:
+        """Tell whether every batch should be compared: at the start, and while a signal of the source is suspicious."""
+        return (
+            self.disagreement.samples < self.disagreement.span
+            or self.source_drift.ratio.value.item() > self.limits.source_prediction_drift
+            or self.consistency_gap.value.item() > self.limits.consistency_gap
+        )
 
-    def undecided(self) -> bool:
-        """Whether every image is worth comparing: at the beginning, and while the source leads or moves."""
-        moves = self.source_moves.ratio.value.item() > self.limits.source_movement
-        return moves or self.disagreement.seen < self.lead.memory or self.lead.value.item() > self.limits.steadiness
-
-    def found(self) -> str | None:
-        """What is wrong now, in a sentence, or None."""
-        now, limits = self.measures(), self.limits
-        if self.images >= 16 and now["source_lead"] > limits.steadiness + 0.5 / math.sqrt(self.images):
-            return f"on mirrored images the source is steadier by {now['source_lead']:.2f}"
-        moved = now["adapted_movement"] > limits.adapted_movement
-        if moved and self.source_moves.beyond(limits.source_movement):
-            return f"classes come in order: the answers move {now['adapted_movement']:.1f} times as far as by chance"
+    def signal(self) -> str | None:
+        """Return why the source model is better now, in words, or None."""
+        now, limits, compared = self.measurements(), self.limits, self.consistency_gap.effective_samples
+        if compared >= MINIMUM_COMPARED:
+            margin = 0.5 / math.sqrt(compared)
+            if now["consistency_gap"] > limits.consistency_gap + margin:
+                return f"the source model is more consistent under a horizontal flip, by {now['consistency_gap']:.2f}"
+        drift = now["adapted_prediction_drift"]
+        if drift > limits.adapted_prediction_drift and self.source_drift.exceeds(limits.source_prediction_drift):
+            return f"classes arrive in order: the predictions drift {drift:.1f} times as far as by chance"
         return None
 
-    def measures(self) -> dict[str, float]:
-        """The present values."""
+    def measurements(self) -> dict[str, float]:
+        """Return the current values by name."""
         return {
-            "source_lead": self.lead.value.item(),
-            "source_movement": self.source_moves.ratio.value.item(),
-            "adapted_movement": self.adapted_moves.ratio.value.item(),
+            "consistency_gap": self.consistency_gap.value.item(),
+            "source_prediction_drift": self.source_drift.ratio.value.item(),
+            "adapted_prediction_drift": self.adapted_drift.ratio.value.item(),
             "disagreement": self.disagreement.value.item(),
         }
 
 
-class Movement:
-    """How far the histogram of predictions in blocks of images goes from its history, in units of what chance does.
+class PredictionDrift:
+    """Measures the distance of the class histogram of a block of images from its history, relative to chance.
 
-    Chance makes this 1 on average, with a variance of (π/2 - 1) / (E - 1) for E equally likely classes.
+    By chance the ratio is 1 on average, with a variance of (π/2 - 1) / (E - 1) for E equally likely classes.
+
+    Args:
+        recent_images: Images that the ratio is averaged over; the history spans five times as many.
+        block: Images per histogram.
     """
 
-    state_attributes: ClassVar[tuple[str, ...]] = ("waiting", "votes", "history", "ratio", "variance")
+    state_attributes: ClassVar[tuple[str, ...]] = ("block_images", "counts", "history", "ratio", "variance")
 
-    def __init__(self, memory: int, block: int) -> None:
-        self.block, self.waiting, self.votes = block, 0, torch.zeros(())
-        self.history, self.ratio, self.variance = Average(5 * memory), Average(memory), Average(memory)
+    def __init__(self, recent_images: int, block: int) -> None:
+        self.block, self.block_images, self.counts = block, 0, torch.zeros(())
+        self.history = MovingAverage(5 * recent_images)
+        self.ratio, self.variance = MovingAverage(recent_images), MovingAverage(recent_images)
 
-    def beyond(self, limit: float) -> bool:
-        """Whether it goes further than ``limit``, and than four standard errors above what chance does."""
-        images = max(1, min(self.ratio.seen, self.ratio.memory))
+    def exceeds(self, limit: float) -> bool:
+        """Tell whether the ratio exceeds ``limit``, and chance by more than four standard errors."""
+        images = max(1, self.ratio.effective_samples)
         return self.ratio.value.item() > max(limit, 1 + 4 * math.sqrt(self.variance.value.item() / images))
 
     def observe(self, logits: Tensor) -> None:
-        """Take in the predictions for a batch; a whole block is compared with the history and joins it."""
-        self.votes = self.votes + logits.argmax(1).bincount(minlength=logits.shape[1]).cpu()
-        self.waiting += len(logits)
-        if self.waiting < self.block:
+        """Include the predictions for a batch; a complete block is compared with the history and then joins it."""
+        self.counts = self.counts + _class_counts(logits)
+        self.block_images += len(logits)
+        if self.block_images < self.block:
             return
-        count, share = self.waiting, self.votes / self.waiting
-        self.waiting, self.votes = 0, torch.zeros(())
-        if self.history.seen:
-            before = min(self.history.seen, self.history.memory)
-            pooled = (count * share + before * self.history.value) / (count + before)
-            spread = (pooled * (1 - pooled) * (1 / count + 1 / before) * 2 / math.pi).sqrt()  # E of |difference|
-            total = spread.sum().clamp(min=1e-6)
-            classes = total.square() / spread.square().sum().clamp(min=1e-12)
-            self.ratio.add((share - self.history.value).abs().sum() / total, count)
-            self.variance.add(count * (math.pi / 2 - 1) / (classes - 1).clamp(min=1), count)
-        self.history.add(share, count)
+        images, fractions = self.block_images, self.counts / self.block_images
+        self.block_images, self.counts = 0, torch.zeros(())
+        if self.history.samples:
+            self._compare(fractions, images)
+        self.history.update(fractions, images)
+
+    def _compare(self, fractions: Tensor, images: int) -> None:
+        before = self.history.effective_samples
+        pooled = (images * fractions + before * self.history.value) / (images + before)
+        # The expected |difference| per class when both histograms are samples of the pooled one.
+        expected = (pooled * (1 - pooled) * (1 / images + 1 / before) * 2 / math.pi).sqrt()
+        total = expected.sum().clamp(min=1e-6)
+        classes = total.square() / expected.square().sum().clamp(min=1e-12)
+        self.ratio.update((fractions - self.history.value).abs().sum() / total, images)
+        self.variance.update(images * (math.pi / 2 - 1) / (classes - 1).clamp(min=1), images)
 
 
-def drift_of(adapter: Adapter) -> float:
-    """How far the trained parameters went from the start, ‖θ - θ₀‖ / ‖θ₀‖; NaN or infinite when they are."""
+def parameter_drift(adapter: Adapter) -> float:
+    """Compute ‖θ - θ₀‖ / ‖θ₀‖ of the trainable parameters.
+
+    Args:
+        adapter: Any adapter.
+
+    Returns:
+        0 when nothing is trainable; NaN or infinite when the parameters are.
+    """
+    initial = adapter.initial_tensors
     pairs = [
-        (parameter.detach(), adapter.start.tensors[name].to(parameter.device))
+        (parameter.detach(), initial[name].to(parameter.device))
         for name, parameter in adapter.model.named_parameters()
         if parameter.requires_grad
     ]
     if not pairs:
         return 0.0
-    now, start = [list(part) for part in zip(*pairs, strict=True)]
-    moved = torch.stack(torch._foreach_norm(torch._foreach_sub(now, start))).float().norm()
-    return float(moved / torch.stack(torch._foreach_norm(start)).float().norm().clamp(min=1e-12))
+    current, start = [list(tensors) for tensors in zip(*pairs, strict=True)]
+    distance = torch.stack(torch._foreach_norm(torch._foreach_sub(current, start))).float().norm()
+    return float(distance / torch.stack(torch._foreach_norm(start)).float().norm().clamp(min=1e-12))
 
 
-def dropped_by(adapter: Adapter) -> int:
-    """How many batches the parts of an adapter did not learn from because the gradient was not finite."""
-    parts = [getattr(adapter, name) for name in adapter.state_attributes]
-    return sum(dropped_by(part) if isinstance(part, Adapter) else getattr(part, "dropped", 0) for part in parts)
+def count_dropped_batches(part: Part) -> int:
+    """Count the batches that a part, or a part of it, dropped because their gradient was not finite.
+
+    Args:
+        part: An adapter, or a part of one.
+    """
+    return part.dropped_batches + sum(map(count_dropped_batches, part.parts()))
 
 
-def _in_context(adapter: Adapter, x: Tensor) -> Tensor:
-    """The adapted network's logits for ``x``, among the images that the adapter answers it with."""
+def _class_counts(logits: Tensor) -> Tensor:
+    return logits.argmax(1).bincount(minlength=logits.shape[1]).cpu()
+
+
+def _predict_in_context(adapter: Adapter, x: Tensor) -> Tensor:
+    """Predict ``x`` with the adapted model, among the images that the adapter predicts it with."""
     logits: Tensor = adapter.model(adapter.context(x)).logits[-len(x) :]
     return logits
 
 
-def _steadiness(logits: Tensor, mirrored: Tensor) -> Tensor:
-    return (logits.float().softmax(1) * mirrored.float().softmax(1)).sum(1).mean()
+def _consistency(logits: Tensor, flipped: Tensor) -> Tensor:
+    return (logits.float().softmax(1) * flipped.float().softmax(1)).sum(1).mean()

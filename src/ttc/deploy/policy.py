@@ -9,59 +9,91 @@ from ttc.errors import TTCError
 
 @dataclass(frozen=True)
 class Limits:
-    """Where the signs begin; the defaults are explained in docs/reliability.md.
+    """Thresholds beyond which a signal counts as unhealthy; docs/reliability.md shows what the defaults do.
 
-    ``share``: of the recent answers in one class. ``classes``: recent effective number of classes over its history.
-    ``entropy``: recent mean entropy over its history. ``drift``: ‖θ - θ₀‖ / ‖θ₀‖. ``steadiness``: the lead of the
-    source in agreeing with itself on mirrored images. ``source_movement`` and ``adapted_movement``: how far the
-    predictions of the two networks may move from block to block, in units of what chance does; both together are a
-    sign.
+    Args:
+        class_fraction: Largest fraction of recent predictions that one class may have.
+        effective_classes: Smallest ratio of the recent effective number of predicted classes to its history.
+        entropy: Smallest ratio of the recent mean entropy to its history.
+        parameter_drift: Largest relative distance of the parameters from their initial values, ‖θ - θ₀‖ / ‖θ₀‖.
+        consistency_gap: Largest lead of the source model in predicting the same class for an image and its flip.
+        source_prediction_drift: Largest change of the source model's class histogram from block to block, where 1 is
+            what chance explains. Unhealthy only together with ``adapted_prediction_drift``: if both models drift, the
+            classes arrive in order.
+        adapted_prediction_drift: The same for the adapted model.
+
+    Raises:
+        TTCError: If a limit is not a positive finite number.
+
+    Example:
+        >>> Limits(class_fraction=0.7).class_fraction
+        0.7
     """
 
-    share: float = 0.9
-    classes: float = 0.5
+    class_fraction: float = 0.9
+    effective_classes: float = 0.5
     entropy: float = 0.2
-    drift: float = 0.5
-    steadiness: float = 0.02
-    source_movement: float = 1.5
-    adapted_movement: float = 1.2
+    parameter_drift: float = 0.5
+    consistency_gap: float = 0.02
+    source_prediction_drift: float = 1.5
+    adapted_prediction_drift: float = 1.2
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not 0 < value < math.inf:
-                raise TTCError(f"the limit {name} is a positive number, got {value}")
+                raise TTCError(f"the limit {name} must be a positive number, got {value}")
 
 
 @dataclass(frozen=True)
 class Policy:
-    """When the guard looks, what it keeps, and how patient it is.
+    """When the guard checks, what it stores, and how soon it de-escalates.
 
-    It looks after every ``look_every`` images. Averages span ``memory`` images, their history ``history``. It keeps
-    ``snapshots`` states, one every ``snapshot_every`` healthy looks, and ``events`` events. The first ``memory`` images
-    and then ``source_fraction`` of all are shown to the source model too; 0 turns that off. After ``patience`` healthy
-    looks it steps back down.
+    Args:
+        limits: The thresholds of the signals.
+        check_every: Images between two checks.
+        recent_images: Images that averages of recent predictions span.
+        history_images: Images that the averages they are compared with span.
+        max_snapshots: Snapshots of the adapter to store for rollback, besides its initial state.
+        snapshot_every: Healthy checks between two snapshots.
+        max_events: Events to store in ``guard.events``.
+        source_fraction: Fraction of the images that the source model predicts too, after the first ``recent_images``; 0
+            disables the comparison with the source model.
+        patience: Consecutive healthy checks before the guard steps down by one level.
+
+    Raises:
+        TTCError: If a number is out of range.
+
+    Example:
+        >>> Policy(Limits(class_fraction=0.7), check_every=20).check_every
+        20
     """
 
     limits: Limits = field(default_factory=Limits)
-    look_every: int = 50
-    memory: int = 200
-    history: int = 5000
-    snapshots: int = 5
+    check_every: int = 50
+    recent_images: int = 200
+    history_images: int = 5000
+    max_snapshots: int = 5
     snapshot_every: int = 10
-    events: int = 1000
+    max_events: int = 1000
     source_fraction: float = 0.1
     patience: int = 20
 
     def __post_init__(self) -> None:
-        for name in ("look_every", "memory", "history", "snapshots", "snapshot_every", "events", "patience"):
-            if getattr(self, name) < 1:
-                raise TTCError(f"{name} is a positive number, got {getattr(self, name)}")
+        for name, value in vars(self).items():
+            if name not in {"limits", "source_fraction"} and value < 1:
+                raise TTCError(f"{name} must be a positive number, got {value}")
         if not 0 <= self.source_fraction <= 1:
-            raise TTCError(f"source_fraction lies in [0, 1], got {self.source_fraction}")
+            raise TTCError(f"source_fraction must be in [0, 1], got {self.source_fraction}")
 
 
 class Event(NamedTuple):
-    """Something the guard did: after how many images, what (warn, roll back, freeze, source, resume, ...), and why."""
+    """Something the guard did.
+
+    Args:
+        images: How many images it had predicted by then.
+        action: ``"warn"``, ``"rollback"``, ``"freeze"``, ``"source"``, ``"step down"``, ``"resume"`` or ``"reset"``.
+        reason: Why, in words: the signal, or ``"requested"`` when the caller asked for it.
+    """
 
     images: int
     action: str

@@ -1,4 +1,4 @@
-"""Single images and ragged batches in, answers out in order: micro-batches by count and by time."""
+"""Single images and batches of any size in, predictions out in order: micro-batches by count and by time."""
 
 import threading
 import time
@@ -13,35 +13,45 @@ from ttc.errors import TTCError
 
 
 class _Request:
-    """Images that were handed in together, and how far they are answered."""
+    """Images that were submitted together, and the predictions for them so far."""
 
     def __init__(self, images: Tensor, single: bool) -> None:
         self.images, self.single = images, single
         self.arrived = time.monotonic()
         self.future: Future[Tensor] = Future()
-        self.taken = 0
-        self.answers: list[Tensor] = []
+        self.dispatched = 0  # images that have left the queue
+        self.predicted: list[Tensor] = []
 
-    def answer(self, logits: Tensor) -> None:
-        """Keep a part of the answer, and give it away when it is whole."""
-        self.answers.append(logits)
-        if sum(map(len, self.answers)) == len(self.images) and not self.future.done():
-            whole = torch.cat(self.answers)
-            self.future.set_result(whole[0] if self.single else whole)
+    def add(self, logits: Tensor) -> None:
+        """Add predictions for the next images; the future completes with the last of them."""
+        self.predicted.append(logits)
+        if sum(map(len, self.predicted)) == len(self.images) and not self.future.done():
+            complete = torch.cat(self.predicted)
+            self.future.set_result(complete[0] if self.single else complete)
 
 
 class Stream:
-    """Answers images from any number of threads with one adapter, in the order they came.
+    """Predicts images from any number of threads with one adapter, in order of arrival, in micro-batches.
 
-    ``adapter`` is an :class:`ttc.Adapter`, a :class:`Guard`, or any function of a batch. A micro-batch goes off when
-    ``batch_size`` images wait, or when the oldest has waited ``max_wait`` seconds. When ``capacity`` images wait,
-    :meth:`submit` waits too, so memory stays bounded. Leaving the ``with`` block answers all that was handed in.
+    A micro-batch is dispatched when ``batch_size`` images are queued, or when the oldest has waited ``max_wait``
+    seconds. Leaving the ``with`` block predicts everything that was submitted.
 
-    >>> with Stream(lambda x: x.flatten(1).sum(1, keepdim=True), batch_size=4, max_wait=0.01) as stream:
-    ...     one = stream.submit(torch.ones(3, 2, 2))  # a single image (C, H, W)
-    ...     many = stream.submit(torch.ones(5, 3, 2, 2))
-    ...     one.result().tolist(), tuple(many.result().shape)
-    ([12.0], (5, 1))
+    Args:
+        adapter: A :class:`ttc.Adapter`, a :class:`Guard`, or any function of a batch that returns one row per image.
+        batch_size: The largest micro-batch.
+        max_wait: Seconds after which a smaller one is dispatched.
+        capacity: Images that may be queued before :meth:`submit` blocks, so that memory stays bounded; eight
+            micro-batches unless given.
+
+    Raises:
+        TTCError: If a setting is out of range.
+
+    Example:
+        >>> with Stream(lambda x: x.flatten(1).sum(1, keepdim=True), batch_size=4, max_wait=0.01) as stream:
+        ...     one = stream.submit(torch.ones(3, 2, 2))  # a single image (C, H, W)
+        ...     many = stream.submit(torch.ones(5, 3, 2, 2))
+        ...     one.result().tolist(), tuple(many.result().shape)
+        ([12.0], (5, 1))
     """
 
     def __init__(
@@ -55,21 +65,30 @@ class Stream:
         capacity = 8 * batch_size if capacity is None else capacity
         if batch_size < 1 or capacity < 1 or max_wait < 0:
             raise TTCError(
-                "batch_size and capacity are positive and max_wait is not negative, "
+                "batch_size and capacity must be positive and max_wait not negative, "
                 f"got {batch_size}, {capacity} and {max_wait}"
             )
         self.adapter, self.batch_size, self.max_wait, self.capacity = adapter, batch_size, max_wait, capacity
-        self._waiting: deque[_Request] = deque()
-        self._images = 0
+        self._queue: deque[_Request] = deque()
+        self._queued_images = 0
         self._open = True
         self._changed = threading.Condition()
         self._worker = threading.Thread(target=self._work, name="ttc-stream", daemon=True)
         self._worker.start()
 
     def submit(self, images: Tensor, *, timeout: float | None = None) -> "Future[Tensor]":
-        """Hand in an image (C, H, W) or a batch (N, C, H, W); a future of its logits (K,) or (N, K).
+        """Queue an image or a batch for prediction; block while the queue is full.
 
-        Waits while ``capacity`` images wait, at most ``timeout`` seconds. A refusal raises in its own future only.
+        Args:
+            images: An image (C, H, W) or a batch (N, C, H, W).
+            timeout: Seconds to block at most; None waits as long as it takes.
+
+        Returns:
+            A future of the logits, (K,) for an image and (N, K) for a batch. If the adapter rejects the images, the
+            error is raised by this future alone.
+
+        Raises:
+            TTCError: If these are no images, the stream is closed, or the queue stays full for ``timeout`` seconds.
         """
         given: object = images
         if not isinstance(given, Tensor):
@@ -83,14 +102,24 @@ class Stream:
             if not self._open:
                 raise TTCError("the stream is closed; open another one")
             if not room:
-                raise TTCError(f"{self._images} images wait already and none was answered within {timeout} seconds")
-            self._waiting.append(request)
-            self._images += len(request.images)
+                raise TTCError(
+                    f"the stream is full: {self._queued_images} images are queued and there was no room within "
+                    f"{timeout} seconds; submit more slowly or raise capacity"
+                )
+            self._queue.append(request)
+            self._queued_images += len(request.images)
             self._changed.notify_all()
         return request.future
 
     def map(self, images: Iterable[Tensor]) -> Iterator[Tensor]:
-        """The answers for images or batches, one for each, in order."""
+        """Predict images or batches, in order.
+
+        Args:
+            images: Images (C, H, W) or batches (N, C, H, W), read as the queue has room.
+
+        Yields:
+            The logits of each item, (K,) or (N, K).
+        """
         pending: deque[Future[Tensor]] = deque()
         for item in images:
             pending.append(self.submit(item))
@@ -100,7 +129,7 @@ class Stream:
             yield pending.popleft().result()
 
     def close(self) -> None:
-        """Take no more images, answer those that wait, and stop."""
+        """Accept no more images, predict those that are queued, and stop."""
         with self._changed:
             self._open = False
             self._changed.notify_all()
@@ -113,68 +142,68 @@ class Stream:
         self.close()
 
     def _has_room(self, request: _Request) -> bool:
-        return self._images == 0 or self._images + len(request.images) <= self.capacity
+        return self._queued_images == 0 or self._queued_images + len(request.images) <= self.capacity
 
-    def _full(self) -> bool:
-        return self._images >= self.batch_size or not self._open
+    def _is_due(self) -> bool:
+        return self._queued_images >= self.batch_size or not self._open
 
     def _work(self) -> None:
         while parts := self._next_batch():
             requests, images = zip(*parts, strict=True)
             try:
-                answers = self.adapter(torch.cat(images)).split([len(part) for part in images])
+                predicted = self.adapter(torch.cat(images)).split([len(part) for part in images])
             except BaseException as error:
-                self._one_by_one(parts, error)
+                self._predict_separately(parts, error)
                 continue
-            for request, logits in zip(requests, answers, strict=True):
-                request.answer(logits)
+            for request, logits in zip(requests, predicted, strict=True):
+                request.add(logits)
 
-    def _one_by_one(self, parts: list[tuple[_Request, Tensor]], error: BaseException) -> None:
-        """Answer the requests of a refused batch singly, so that a bad one spoils no other."""
+    def _predict_separately(self, parts: list[tuple[_Request, Tensor]], error: BaseException) -> None:
+        """Predict the requests of a rejected batch one by one, so that an invalid one fails alone."""
         for request, images in parts:
             if request.future.done():
                 continue
             try:
                 if len(parts) == 1 or not isinstance(error, TTCError):
                     raise error
-                request.answer(self.adapter(images))
+                request.add(self.adapter(images))
             except BaseException as own:
                 request.future.set_exception(own)
 
     def _next_batch(self) -> list[tuple[_Request, Tensor]]:
-        """The images to answer next; nothing when the stream is closed and all are answered."""
+        """Wait for the next micro-batch; empty when the stream is closed and the queue is empty."""
         with self._changed:
             while True:
-                self._changed.wait_for(lambda: self._waiting or not self._open)
-                if not self._waiting:
+                self._changed.wait_for(lambda: self._queue or not self._open)
+                if not self._queue:
                     return []
-                due = self._waiting[0].arrived + self.max_wait
-                self._changed.wait_for(self._full, max(0.0, due - time.monotonic()))
-                parts = self._taken()
+                due = self._queue[0].arrived + self.max_wait
+                self._changed.wait_for(self._is_due, max(0.0, due - time.monotonic()))
+                parts = self._take_batch()
                 self._changed.notify_all()
                 if parts:
                     return parts
 
-    def _taken(self) -> list[tuple[_Request, Tensor]]:
-        """Up to ``batch_size`` images of one kind from the front of the queue."""
+    def _take_batch(self) -> list[tuple[_Request, Tensor]]:
+        """Take up to ``batch_size`` images of one shape, dtype and device from the front of the queue."""
         parts: list[tuple[_Request, Tensor]] = []
         room = self.batch_size
-        while self._waiting and room:
-            request = self._waiting[0]
-            rest = request.images[request.taken : request.taken + room]
-            if parts and _kind(rest) != _kind(parts[0][1]):
+        while self._queue and room:
+            request = self._queue[0]
+            images = request.images[request.dispatched : request.dispatched + room]
+            if parts and _layout(images) != _layout(parts[0][1]):
                 break
-            if request.taken == 0 and not request.future.set_running_or_notify_cancel():
-                self._images -= len(self._waiting.popleft().images)  # cancelled while it waited
+            if request.dispatched == 0 and not request.future.set_running_or_notify_cancel():
+                self._queued_images -= len(self._queue.popleft().images)  # cancelled while queued
                 continue
-            parts.append((request, rest))
-            request.taken += len(rest)
-            self._images -= len(rest)
-            room -= len(rest)
-            if request.taken == len(request.images):
-                self._waiting.popleft()
+            parts.append((request, images))
+            request.dispatched += len(images)
+            self._queued_images -= len(images)
+            room -= len(images)
+            if request.dispatched == len(request.images):
+                self._queue.popleft()
         return parts
 
 
-def _kind(images: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+def _layout(images: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
     return images.shape[1:], images.dtype, images.device

@@ -1,4 +1,4 @@
-"""Layers that keep less for the backward pass, where activations are large."""
+"""Operations that save less for the backward pass, where activations are large."""
 
 from typing import Any
 
@@ -6,75 +6,69 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-LARGE = 1 << 19  # elements, above which the memory matters more than the overhead of our own backward pass
+Convolution = Any
+"""A ``Conv2d`` with zero padding, or a layer with the same attributes."""
+
+LARGE = 1 << 19  # elements, above which memory matters more than the overhead of a backward pass in Python
 
 
 def is_large(x: Tensor) -> bool:
-    """Whether it pays to keep less of ``x``."""
+    """Tell whether it pays to save less of ``x`` for the backward pass."""
     return x.numel() >= LARGE and torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def relu_(x: Tensor) -> Tensor:
-    """ReLU in the place of ``x``, keeping a quarter as much as torch's for the backward pass.
+    """Apply ReLU to ``x`` in place, saving a quarter of what torch saves for the backward pass if ``x`` is large.
 
-    >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
-    >>> relu_(x * 1).tolist()
-    [0.0, 2.0]
+    Example:
+        >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
+        >>> relu_(x * 1).tolist()
+        [0.0, 2.0]
     """
     if not is_large(x) or not x.requires_grad:
         return x.relu_()
-    return _applied(_ReLU, x)
+    return _apply(_ReLU, x)
 
 
 def norm_relu(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """ReLU of ``x`` (N, C, ...) normalized by its own statistics, keeping nothing but ``x`` for the backward pass."""
-    return _applied(_NormReLU, x, weight, bias, eps)
+    """Apply ReLU to ``x`` (N, C, ...) normalized by its own statistics, saving only ``x`` for the backward pass."""
+    return _apply(_NormReLU, x, weight, bias, eps)
 
 
-def _applied(function: Any, *operands: Any) -> Tensor:
-    answer: Tensor = function.apply(*operands)
-    return answer
+def frozen_conv(layer: Convolution, x: Tensor) -> Tensor:
+    """Convolve ``x`` with weights that are not trained, without saving ``x`` for the backward pass if it is large."""
+    if is_large(x) and x.requires_grad and not layer.weight.requires_grad:
+        return with_conv_gradient(layer, x, convolve(layer, x.detach()))
+    return convolve(layer, x)
 
 
-class FrozenConv(nn.Module):
-    """A convolution whose weights are not trained: it need not keep its input, as torch's does."""
+def convolve(layer: Convolution, x: Tensor) -> Tensor:
+    """Return the convolution of ``x``."""
+    return F.conv2d(x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
-    leaf = True  # for a trace
 
-    def __init__(self, layer: nn.Conv2d) -> None:
-        super().__init__()
-        self.weight, self.bias = layer.weight, layer.bias
-        self.stride, self.padding, self.dilation, self.groups = (
-            layer.stride,
-            layer.padding,
-            layer.dilation,
-            layer.groups,
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        if is_large(x) and x.requires_grad:
-            return self.known(x, self.convolved(x.detach()))
-        return self.convolved(x)
-
-    def convolved(self, x: Tensor) -> Tensor:
-        """The convolution of ``x``."""
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
-
-    def known(self, x: Tensor, output: Tensor) -> Tensor:
-        """``output``, with the gradient of the convolution of ``x``."""
-        return _applied(_Convolved, x, output, self)
+def with_conv_gradient(layer: Convolution, x: Tensor, output: Tensor) -> Tensor:
+    """Return ``output``, known to be the convolution of ``x``, with the gradient of that."""
+    return _apply(_ConvGradient, x, output, layer)
 
 
 def can_freeze(layer: nn.Module) -> bool:
-    """Whether a :class:`FrozenConv` can take the place of a layer."""
+    """Tell whether :func:`frozen_conv` can compute a layer: a convolution with zero padding that is not trained."""
     plain = type(layer) is nn.Conv2d and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    hooked = bool(layer._forward_hooks or layer._forward_pre_hooks)
+    hooked = bool(
+        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+    )
     return plain and not hooked and not any(parameter.requires_grad for parameter in layer.parameters())
 
 
-class _Convolved(torch.autograd.Function):
+def _apply(function: Any, *operands: Any) -> Tensor:
+    output: Tensor = function.apply(*operands)
+    return output
+
+
+class _ConvGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, output: Tensor, layer: FrozenConv) -> Tensor:
+    def forward(ctx: Any, x: Tensor, output: Tensor, layer: Any) -> Tensor:
         ctx.layer, ctx.shape = layer, x.shape
         return output
 
@@ -94,7 +88,7 @@ class _Convolved(torch.autograd.Function):
 
 
 def _where_positive(gradient: Tensor, y: Tensor) -> Tensor:
-    """``gradient`` where ``y`` is positive, else zero; written over ``y``."""
+    """Return ``gradient`` where ``y`` is positive, else zero; written over ``y``."""
     back: Tensor = torch.ops.aten.threshold_backward.grad_input(gradient, y, 0, grad_input=y)
     return back
 
@@ -104,13 +98,13 @@ class _ReLU(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.mark_dirty(x)
         x.relu_()
-        ctx.save_for_backward((x > 0).view(torch.uint8))  # whose conversion is vectorized, as that of booleans is not
+        ctx.save_for_backward((x > 0).view(torch.uint8))  # whose conversion is vectorized, unlike that of booleans
         return x
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (kept,) = ctx.saved_tensors
-        return _where_positive(gradient, kept.to(gradient.dtype))
+        (positive,) = ctx.saved_tensors
+        return _where_positive(gradient, positive.to(gradient.dtype))
 
 
 class _NormReLU(torch.autograd.Function):
@@ -124,7 +118,7 @@ class _NormReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, weight, bias, mean, scale = ctx.saved_tensors
-        # The output again, from the statistics: cheaper than to keep it.
+        # The output again, from the statistics: cheaper than to save it.
         y, _, _ = torch.native_batch_norm(x, weight, bias, mean, scale.pow(-2), False, 0.0, 0.0)
         gradient = _where_positive(gradient, y)
         needed = [*ctx.needs_input_grad[:2], bias is not None and ctx.needs_input_grad[2]]

@@ -1,8 +1,8 @@
-"""A forward pass that can be taken up again for some of its samples, without convolving anew.
+"""A forward pass repeated for the selected samples of a batch with cached activations, without new convolutions.
 
-With the statistics of the batch held constant, a sample's gradient does not depend on the others. So a batch goes
-forward without gradients while convolutions keep their outputs and normalization layers their statistics; then the
-rows to learn from go forward again, with gradients, taking those up. Only their gradients pass the convolutions.
+With the statistics of the batch as constants, the gradient of a sample does not depend on the others. So a batch goes
+forward without gradients while convolutions cache their outputs and normalization layers their statistics; then the
+selected rows go forward again, with gradients, from the caches. Only their gradients pass the convolutions.
 """
 
 from collections.abc import Iterator
@@ -13,55 +13,72 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ttc.fast.low_memory import FrozenConv, can_freeze
+from ttc.fast.low_memory import can_freeze, convolve, frozen_conv, with_conv_gradient
 from ttc.nn.normalization import BatchStatisticsNorm
 
 
-class CachingConv(FrozenConv):
-    """A frozen convolution that keeps its outputs while ``keeping``, and takes up rows of them."""
+class CachingConv(nn.Module):
+    """A frozen convolution that caches its outputs while ``caching``, and reuses ``rows`` of them.
+
+    Args:
+        layer: The convolution to replace, whose parameters are shared.
+    """
 
     def __init__(self, layer: nn.Conv2d) -> None:
-        super().__init__(layer)
-        self.keeping = False
+        super().__init__()
+        self.weight, self.bias = layer.weight, layer.bias
+        self.stride, self.dilation, self.groups = layer.stride, layer.dilation, layer.groups
+        assert not isinstance(layer.padding, str)
+        self.padding = layer.padding
+        self.caching = False
         self.rows: Tensor | None = None
-        self.kept: list[Tensor] = []
+        self.cache: list[tuple[Tensor, int]] = []  # each output with its version
 
     def forward(self, x: Tensor) -> Tensor:
+        """Convolve ``x``, or look its convolution up if ``x`` are rows of a batch seen before."""
         if self.rows is not None:
-            return self.known(x, _rows(self.kept.pop(0), self.rows))
-        y = super().forward(x)
-        if self.keeping:
-            self.kept.append(y)
-        return y
+            output, version = self.cache.pop(0)
+            if output._version == version:
+                return with_conv_gradient(self, x, _select_rows(output, self.rows))
+            return frozen_conv(self, x)  # the network wrote over the output
+        if not self.caching:
+            return frozen_conv(self, x)
+        output = convolve(self, x)
+        self.cache.append((output, output._version))
+        return output
 
 
 class CachingNorm(BatchStatisticsNorm):
-    """BN-BATCH that keeps the batch's statistics while ``keeping``, and takes them up as constants."""
+    """Caches the statistics of batches while ``caching``, and reuses them as constants while ``reusing``.
+
+    Args:
+        layer: The layer to replace, whose parameters are shared.
+    """
 
     def __init__(self, layer: "_BatchNorm | BatchStatisticsNorm") -> None:
         super().__init__(layer)
-        self.keeping = self.taking = False
-        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.caching = self.reusing = False
+        self.cache: list[tuple[Tensor, Tensor]] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` as one batch, or as rows of the batch whose statistics were kept."""
-        if self.taking:
-            mean, variance = self.kept.pop(0)
+        """Normalize ``x`` as one batch, or as rows of the batch whose statistics were cached."""
+        if self.reusing:
+            mean, variance = self.cache.pop(0)
             return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
-        if not self.keeping:
+        if not self.caching:
             return super().forward(x)
         if not self.has_variance(x):
             assert self.mean is not None
             assert self.variance is not None
-            self.kept.append((self.mean, self.variance))
+            self.cache.append((self.mean, self.variance))
             return self.normalize_with_stored(x)
         y, mean, scale = torch.native_batch_norm(x, self.weight, self.bias, None, None, True, 0.0, self.eps)
-        self.kept.append((mean, scale.pow(-2) - self.eps))
+        self.cache.append((mean, scale.pow(-2) - self.eps))
         return y
 
 
 def make_selective_(network: nn.Module) -> None:
-    """Put layers that remember in the place of the convolutions and batch normalizations of a network, in place."""
+    """Replace the convolutions and batch normalizations of a network by layers with caches, in place."""
     for name, layer in list(network.named_modules()):
         if isinstance(layer, nn.Conv2d) and can_freeze(layer):
             network.set_submodule(name, CachingConv(layer))
@@ -71,43 +88,49 @@ def make_selective_(network: nn.Module) -> None:
 
 @contextmanager
 def cache_activations(network: nn.Module) -> Iterator[None]:
-    """Keep what is computed inside, for :func:`reuse_activations`; what is kept by then and not taken up is forgotten."""
-    layers = _layers(network)
+    """Cache what is computed inside, for :func:`reuse_activations`; earlier caches are emptied."""
+    layers = _caching_layers(network)
     for layer in layers:
-        layer.kept, layer.keeping = [], True
+        layer.cache, layer.caching = [], True
     try:
         yield
     finally:
         for layer in layers:
-            layer.keeping = False
+            layer.caching = False
 
 
 @contextmanager
 def reuse_activations(network: nn.Module, rows: Tensor) -> Iterator[None]:
-    """Let the passes inside, over ``rows`` of the batches seen under :func:`cache_activations` and in that order, take those up."""
-    layers = _layers(network)
+    """Let the passes inside reuse the caches, then empty those.
+
+    Args:
+        network: A network with caching layers.
+        rows: The indices of the samples that are passed, in every batch seen under :func:`cache_activations`; the
+            batches come in that order again.
+    """
+    layers = _caching_layers(network)
     for layer in layers:
         if isinstance(layer, CachingConv):
             layer.rows = rows
         else:
-            layer.taking = True
+            layer.reusing = True
     try:
         yield
     finally:
         for layer in layers:
-            layer.kept = []
+            layer.cache = []
             if isinstance(layer, CachingConv):
                 layer.rows = None
             else:
-                layer.taking = False
+                layer.reusing = False
 
 
-def _rows(x: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a batch in its own layout, which ``index_select`` would not keep."""
+def _select_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """Select rows of a batch in its own memory layout, which ``index_select`` would not preserve."""
     if not x.is_contiguous(memory_format=torch.channels_last):
         return x.index_select(0, rows)
     return x.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
 
 
-def _layers(network: nn.Module) -> list[CachingConv | CachingNorm]:
+def _caching_layers(network: nn.Module) -> list[CachingConv | CachingNorm]:
     return [layer for layer in network.modules() if isinstance(layer, CachingConv | CachingNorm)]

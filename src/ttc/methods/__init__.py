@@ -25,6 +25,8 @@ _MODULES = (
     "eta",
     "tipi",
     "ttc",
+    "cotta",
+    "rotta",
     "eata",
     "sar",
     "rdumb",
@@ -131,7 +133,9 @@ def adapt(
             adapter = with_small_batches(adapter, small_batches)
             options["small_batches"] = small_batches
         if accelerate:
-            accelerate_(adapter.model, compile=compile, autocast=autocast)
+            for network in adapter.networks():
+                if isinstance(network, Classifier):
+                    accelerate_(network, compile=compile, autocast=autocast)
         adapter.mark_initial()
     config = AdapterConfig(entry.name, options if head is None else {**options, "head": head})
     adapter.config = config.without_tensors()

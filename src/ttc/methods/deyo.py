@@ -85,7 +85,7 @@ def deyo(
     entropy_margin: float | None = None,
     plpd_threshold: float | Literal["auto"] | None = "auto",
     patches: int = 4,
-    trains: Callable[[str], bool] = below_top,
+    trains: Callable[[str], bool] | None = None,
     seed: int = 0,
 ) -> DeYO:
     """DeYO: entropy minimization on confident samples whose prediction depends on the object's shape.
@@ -112,7 +112,7 @@ def deyo(
         seed: The seed of the shuffling.
     """
     classes = model.num_classes
-    prepared = copy_with_trainable_norms(model, trains=trains)
+    prepared = copy_with_trainable_norms(model, trains=trains or below_top)
     return DeYO(
         prepared,
         Updater(prepared.parameters(), optimizer or default_optimizer(classes)),
@@ -128,7 +128,7 @@ METHOD = Method(
     build=deyo,
     changes=("norm affine",),
     forwards=(1, 2),
-    backwards=(0, 1),
+    backwards=1,
     needs=("large batches",),
     paper="Lee 2024",
 )

@@ -118,7 +118,7 @@ def sar(
     radius: float = 0.05,
     momentum: float = 0.9,
     recovery_threshold: float | Literal["auto"] | None = "auto",
-    trains: Callable[[str], bool] = below_top,
+    trains: Callable[[str], bool] | None = None,
 ) -> SAR:
     """SAR: entropy minimization on confident samples at the worst point nearby, which resets itself when it collapses.
 
@@ -143,7 +143,7 @@ def sar(
             ResNets and ViTs unless given (:func:`ttc.nn.below_top`).
     """
     classes = model.num_classes
-    prepared = copy_with_trainable_norms(model, trains=trains)
+    prepared = copy_with_trainable_norms(model, trains=trains or below_top)
     default = partial(torch.optim.SGD, lr=1e-3 if classes < 500 else 2.5e-4, momentum=0.9)
     return SAR(
         prepared,

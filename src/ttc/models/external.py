@@ -3,9 +3,11 @@
 import importlib
 import inspect
 import sys
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -69,10 +71,7 @@ def torchvision_model(name: str, num_classes: int | None = None, checkpoint: Pat
 
 def import_model(address: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
     """Call ``package.module:function``, with ``num_classes`` if it takes that argument, and return its model."""
-    module_name, _, function_name = address.partition(":")
-    build = getattr(_import_module(module_name, address), function_name, None)
-    if not callable(build):
-        raise TTCError(f"{address}: the module {module_name} has no function {function_name!r}")
+    build = import_callable(address)
     takes = num_classes is not None and "num_classes" in inspect.signature(build).parameters
     model = build(num_classes=num_classes) if takes else build()
     if not isinstance(model, nn.Module):
@@ -80,17 +79,38 @@ def import_model(address: str, num_classes: int | None = None, checkpoint: Path 
     return load_checkpoint(model, checkpoint) if checkpoint else model
 
 
-def _import_module(module_name: str, address: str) -> ModuleType:
+def import_callable(address: str) -> Callable[..., Any]:
+    """Import a user's function; this runs the code of its module.
+
+    Args:
+        address: ``package.module:function``; modules in the current directory are found too.
+
+    Returns:
+        The function, or whatever callable has that name.
+
+    Raises:
+        TTCError: If the module cannot be imported, or has no such function.
+    """
+    module_name, _, function_name = address.partition(":")
     here = str(Path.cwd())
     sys.path.append(here)  # a console script does not import from the current directory
     try:
-        return importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except ImportError as error:
         raise TTCError(
             f"{address}: cannot import {module_name} ({error}); run from its directory or set PYTHONPATH"
         ) from error
+    except Exception as error:  # a user's module raises any exception
+        raise TTCError(f"{address}: cannot import {module_name} ({type(error).__name__}: {error})") from error
     finally:
         sys.path.remove(here)
+    if not hasattr(module, function_name):
+        raise TTCError(f"{address}: the module {module_name} has no function {function_name!r}")
+    function = getattr(module, function_name)
+    if not callable(function):
+        raise TTCError(f"{address} must be a function, it is {type(function).__name__}")
+    found: Callable[..., Any] = function
+    return found
 
 
 def _import_package(name: str, spec: str) -> ModuleType:

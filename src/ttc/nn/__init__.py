@@ -4,13 +4,20 @@ from ttc.nn.normalization import (
     BatchStatisticsNorm,
     BlendNorm,
     EmaNorm,
+    RobustNorm,
     RunningNorm,
     SourceNorm,
     StatisticsNorm,
     WindowNorm,
     track_statistics,
 )
-from ttc.nn.preparation import below_top, copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.nn.preparation import (
+    below_top,
+    copy_with_trainable_norms,
+    copy_with_trainable_parameters,
+    frozen_copy,
+    source_classifier,
+)
 from ttc.nn.source_images import require_source_images
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
@@ -18,6 +25,7 @@ __all__ = [
     "BatchStatisticsNorm",
     "BlendNorm",
     "EmaNorm",
+    "RobustNorm",
     "RunningNorm",
     "SourceNorm",
     "Statistics",
@@ -25,6 +33,7 @@ __all__ = [
     "WindowNorm",
     "below_top",
     "copy_with_trainable_norms",
+    "copy_with_trainable_parameters",
     "frozen_copy",
     "replace_batch_norms_",
     "replace_norms_",

@@ -72,6 +72,24 @@ def copy_with_trainable_norms(
     return prepared
 
 
+def copy_with_trainable_parameters(
+    model: Classifier, statistics: Statistics = BatchStatisticsNorm, *, head: bool = True
+) -> Classifier:
+    """Copy a classifier in which every parameter is trainable.
+
+    Args:
+        model: The classifier; it is not changed.
+        statistics: Makes the layer that replaces each BatchNorm; those of the batch unless given.
+        head: Whether the head is trainable too.
+
+    Returns:
+        A private copy.
+    """
+    prepared = frozen_copy(model, statistics).requires_grad_(True)
+    prepared.head.requires_grad_(head)
+    return prepared
+
+
 def source_classifier(adapter: Adapter) -> Classifier:
     """Copy the classifier as it was before adaptation; parameters that adaptation cannot change are shared.
 

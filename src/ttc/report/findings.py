@@ -1,45 +1,69 @@
-"""What a study found, as plain values: tables of numbers with the cells behind them, claims, figures."""
+"""What a study found, as plain values: result tables with the cells behind them, claims, figures."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttc.errors import TTCError
 from ttc.files import atomic
-from ttc.report.axes import Axis
-from ttc.report.chart import Chart
-from ttc.report.charts import Panels
-from ttc.report.marks import Rule, Series
-from ttc.report.palette import Style
 
 if TYPE_CHECKING:
     from ttc.bench.store import Row
 
-FORMAT = 1
+FORMAT = 2
+AVERAGE = "average"
 VERDICTS = ("holds", "does not hold", "undecided")
+Spec = dict[str, Any]  # a Vega-Lite specification with its data
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number of a table: ours with its standard error, the paper's, the cells it is made of, what is odd about it."""
+    """A number of a result table.
+
+    Args:
+        ours: The number measured here.
+        error: Its standard error over images.
+        paper: The paper's number for the same row and the same corruptions.
+        cells: The hashes of the cells it was computed from.
+        flag: Why it deviates from the paper more than expected, empty if it does not.
+    """
 
     ours: float | None
     error: float | None = None
     paper: float | None = None
     cells: tuple[str, ...] = ()
-    odd: str = ""
+    flag: str = ""
 
     @property
     def difference(self) -> float | None:
         """Ours minus the paper's, where both are known."""
         return None if self.ours is None or self.paper is None else self.ours - self.paper
 
+    @property
+    def interval(self) -> tuple[float, float, float] | None:
+        """Ours with the ends of its 95 % interval, where known."""
+        if self.ours is None:
+            return None
+        half = 1.96 * (self.error or 0.0)
+        return self.ours, self.ours - half, self.ours + half
+
 
 @dataclass(frozen=True)
-class Table:
-    """Values by row and column; ``best`` is ``max`` or ``min`` of a column, set in bold, or empty."""
+class ResultTable:
+    """Values by row and column.
+
+    Args:
+        name: The name of its files.
+        title: What the numbers are, with their unit.
+        columns: The columns in reading order; the average, if there is one, comes first.
+        rows: The values, by row and column.
+        best: Which value of a column is set in bold: ``max``, ``min`` or none when empty.
+        digits: The decimals printed.
+        notes: Sentences below the table.
+        what: What a row is.
+    """
 
     name: str
     title: str
@@ -48,10 +72,10 @@ class Table:
     best: str = "max"
     digits: int = 1
     notes: tuple[str, ...] = ()
-    what: str = "method"  # that the rows are
+    what: str = "method"
 
     def winners(self, column: str) -> set[str]:
-        """The rows whose number, as printed, is the best of its column."""
+        """Return the rows whose number, as printed, is the best of its column."""
         found = {row: round(values[column].ours or 0.0, self.digits) for row, values in self.rows.items()
                  if column in values and values[column].ours is not None}  # fmt: skip
         if not self.best or len(found) < 2:
@@ -59,10 +83,15 @@ class Table:
         top = max(found.values()) if self.best == "max" else min(found.values())
         return {row for row, value in found.items() if value == top}
 
+    def beside_paper(self, column: str) -> dict[str, Value]:
+        """Return the values of a column that the paper has a number for."""
+        every = {row: values[column] for row, values in self.rows.items() if column in values}
+        return {row: value for row, value in every.items() if value.paper is not None}
+
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says, whether it holds here, and the numbers that say so."""
+    """A claim of the paper, the verdict here, and the numbers behind it."""
 
     text: str
     verdict: str
@@ -71,10 +100,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with a file name and a sentence below it."""
+    """A plot as a Vega-Lite specification, with a file name and a caption."""
 
     name: str
-    chart: Chart | Panels
+    spec: Spec
     caption: str = ""
 
 
@@ -101,15 +130,15 @@ class Findings:
     about: str
     profile: str
     headline: str
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ResultTable, ...] = ()
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
     cells: tuple[Cell, ...] = field(default=(), repr=False)
 
 
-def cell_of(row: "Row") -> Cell:
-    """What a report keeps of a row of the store."""
+def cell_record(row: "Row") -> Cell:
+    """Return what a report states about a row of the store."""
     figures = {name: row.figures[name] for name in ("accuracy", "nll", "ece")}
     return Cell(
         row.protocol.hash,
@@ -123,75 +152,49 @@ def cell_of(row: "Row") -> Cell:
     )
 
 
-def write(findings: Findings, path: Path) -> None:
-    """Keep the findings as JSON."""
+def write_findings(findings: Findings, path: Path) -> None:
+    """Write the findings as JSON."""
     with atomic(path) as part:
         part.write_text(json.dumps({"format": FORMAT, **asdict(findings)}, indent=1), encoding="utf-8")
 
 
-def read(path: Path) -> Findings:
-    """The findings that :func:`write` kept."""
+def read_findings(path: Path) -> Findings:
+    """Read the findings that :func:`write_findings` wrote.
+
+    Raises:
+        TTCError: The file cannot be read, is of another format, or is damaged.
+    """
     try:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if values.pop("format") != FORMAT:
-            raise TTCError(f"{path} was written by another version of ttc; make it anew with ttc reproduce")
+        written = values.pop("format")
+        if written != FORMAT:
+            raise TTCError(
+                f"{path} has findings of format {written}, this version of ttc reads format {FORMAT}; write them again "
+                "with ttc reproduce"
+            )
         return _findings(values)
     except OSError as error:
         raise TTCError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, TTCError):
             raise
-        raise TTCError(f"{path} is not what a study writes ({error}); make it anew with ttc reproduce") from error
+        raise TTCError(f"{path} is not a findings file of a study ({error}); write it with ttc reproduce") from error
 
 
 def _findings(values: Mapping[str, Any]) -> Findings:
     made = {
         "tables": tuple(_table(table) for table in values["tables"]),
         "claims": tuple(Claim(**claim) for claim in values["claims"]),
-        "figures": tuple(
-            Figure(figure["name"], _chart(figure["chart"]), figure["caption"]) for figure in values["figures"]
-        ),
+        "figures": tuple(Figure(**figure) for figure in values["figures"]),
         "notes": tuple(values["notes"]),
         "cells": tuple(Cell(**{**cell, "warnings": tuple(cell["warnings"])}) for cell in values["cells"]),
     }
     return Findings(**{**values, **made})
 
 
-def _table(values: Mapping[str, Any]) -> Table:
+def _table(values: Mapping[str, Any]) -> ResultTable:
     rows = {
         row: {column: Value(**{**value, "cells": tuple(value["cells"])}) for column, value in columns.items()}
         for row, columns in values["rows"].items()
     }
-    return Table(**{**values, "columns": tuple(values["columns"]), "rows": rows, "notes": tuple(values["notes"])})
-
-
-def _chart(values: Mapping[str, Any]) -> Chart | Panels:
-    if "charts" in values:
-        charts = [_chart(chart) for chart in values["charts"]]
-        return Panels(values["title"], tuple(chart for chart in charts if isinstance(chart, Chart)), values["least"])
-    made = {
-        "x": _axis(values["x"]),
-        "y": _axis(values["y"]),
-        "series": tuple(_series(series) for series in values["series"]),
-        "rules": tuple(Rule(**rule) for rule in values["rules"]),
-        "values": tuple(values["values"]),
-    }
-    return Chart(**{**values, **made})
-
-
-def _axis(values: Mapping[str, Any]) -> Axis:
-    return Axis(**{**values, "ticks": _pairs(values["ticks"])})
-
-
-def _series(values: Mapping[str, Any]) -> Series:
-    made = {
-        "points": _pairs(values["points"]),
-        "style": Style(*values["style"]),
-        "spread": _pairs(values["spread"]),
-        "notes": tuple(values["notes"]),
-    }
-    return Series(**{**values, **made})
-
-
-def _pairs(values: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-    return tuple(tuple(pair) for pair in values)
+    return ResultTable(**{**values, "columns": tuple(values["columns"]), "rows": rows, "notes": tuple(values["notes"])})

@@ -1,4 +1,4 @@
-"""What a store holds, study or not: a table and a picture for each setting in it."""
+"""Every setting of a store, study or not: one table and one figure each."""
 
 import json
 from collections import defaultdict
@@ -7,17 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ttc.bench.comparison import method_names
-from ttc.bench.statistics import paired_interval
+from ttc.bench.metrics import paired_interval
 from ttc.bench.store import Row
-from ttc.report.charts import dot_chart
-from ttc.report.findings import Figure, Findings, Table, Value, cell_of
-from ttc.report.labels import points
-
-AVERAGE = "average"
+from ttc.report.findings import AVERAGE, Findings, ResultTable, Value, cell_record
+from ttc.report.formatting import gain_text, number
+from ttc.report.plots import accuracy_figure
 
 
 def overview(rows: Sequence[Row]) -> list[Findings]:
-    """The finished rows, one set of findings for each data set, model, scenario, severity, size and batch."""
+    """Return findings for each data set, model, scenario, severity, number of images and batch size."""
     finished = [row for row in rows if row.status == "finished"]
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in finished:
@@ -44,17 +42,8 @@ def _findings(place: int, setting: str, rows: Sequence[Row]) -> Findings:
         values[method] = {column: _value(group) for column, group in found.items()}
         if len(columns) > 1 and len(found) == len(columns):
             values[method][AVERAGE] = _value([row for group in found.values() for row in group])
-    shown = (*columns, AVERAGE) if any(AVERAGE in row for row in values.values()) else columns
-    table = Table(f"setting-{place}", f"Accuracy (%): {setting}", shown, values)
-    rows_of = {
-        column: {
-            method: value.ours
-            for method, row in values.items()
-            if (value := row.get(column)) is not None and value.ours is not None
-        }
-        for column in shown
-    }
-    chart = dot_chart(rows_of, f"Accuracy: {setting}")
+    shown = (AVERAGE, *columns) if any(AVERAGE in row for row in values.values()) else columns
+    table = ResultTable(f"setting-{place}", f"Accuracy (%): {setting}", shown, values)
     whole = {method: [row for group in found.values() for row in group] for method, found in methods.items()
              if len(found) == len(columns)}  # fmt: skip
     return Findings(
@@ -64,8 +53,8 @@ def _findings(place: int, setting: str, rows: Sequence[Row]) -> Findings:
         profile="",
         headline=_headline(whole),
         tables=(table,),
-        figures=(Figure(f"setting-{place}", chart, "Each mark is a method; further right is better."),),
-        cells=tuple(cell_of(row) for row in rows),
+        figures=(accuracy_figure(f"setting-{place}", f"Accuracy: {setting}", table),),
+        cells=tuple(cell_record(row) for row in rows),
     )
 
 
@@ -78,8 +67,8 @@ def _value(rows: Sequence[Row]) -> Value:
     lengths = {len(row.correct) for row in rows}
     error = None
     if len(lengths) == 1:
-        shares = np.mean([row.correct for row in rows], axis=0)
-        error = 100 * float(shares.std()) / len(shares) ** 0.5
+        fractions = np.mean([row.correct for row in rows], axis=0)
+        error = 100 * float(fractions.std()) / len(fractions) ** 0.5
     accuracy = 100 * float(np.mean([row.figures["accuracy"] for row in rows]))
     return Value(accuracy, error, None, tuple(row.protocol.hash for row in rows))
 
@@ -91,9 +80,9 @@ def _headline(methods: dict[str, list[Row]]) -> str:
     first, second = sorted(means, key=lambda name: -means[name])[:2]
     images = {(json.dumps(row.protocol.corruptions), row.protocol.seed) for row in methods[first]}
     if images != {(json.dumps(row.protocol.corruptions), row.protocol.seed) for row in methods[second]}:
-        return f"{first} is best with {100 * means[first]:.1f} %."
-    shares = [np.mean([row.correct for row in methods[name]], axis=0) for name in (second, first)]
-    gain = paired_interval(shares[0], shares[1])
+        return f"{first} is best with {number(100 * means[first])} %."
+    fractions = [np.mean([row.correct for row in methods[name]], axis=0) for name in (second, first)]
+    gain = paired_interval(fractions[0], fractions[1])
     sure = "significant at 95 %" if gain.low > 0 else "not significant at 95 %"
-    by = points(*(100 * end for end in gain))
-    return f"{first} is best with {100 * means[first]:.1f} %, ahead of {second} by {by}: {sure}."
+    by = gain_text(*(100 * end for end in gain))
+    return f"{first} is best with {number(100 * means[first])} %, ahead of {second} by {by}: {sure}."

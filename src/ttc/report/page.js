@@ -11,6 +11,30 @@
   button.addEventListener("click", () => { root.dataset.theme = keep(dark() ? "light" : "dark"); name(); });
   name();
 
+  const config = JSON.parse(document.getElementById("config").textContent);
+  const plots = [...document.querySelectorAll(".plot")];
+  for (const plot of plots) plot.spec = JSON.parse(document.getElementById(plot.dataset.spec).textContent);
+  function fitted(spec, width) { // the title is on the page; the width and the legend follow the page
+    const { title, ...found } = structuredClone(spec), fit = spec.usermeta.fit;
+    if (!fit.panel) return { ...found, width };
+    const columns = Math.max(1, Math.min(fit.columns, Math.floor(width / (fit.panel + 70))));
+    for (const panel of found.concat) panel.width = Math.floor(width / columns) - 78;
+    return { ...found, columns };
+  }
+  async function draw(plot) {
+    const width = Math.floor(plot.clientWidth);
+    if (!width || plot.width === width) return;
+    plot.width = width;
+    const columns = Math.max(1, Math.floor(width / (46 + 7.2 * plot.spec.usermeta.fit.legend)));
+    const look = { ...config, legend: { ...config.legend, columns } };
+    if (plot.view) plot.view.finalize();
+    plot.view = await vegaEmbed(plot, fitted(plot.spec, width), { config: look, renderer: "svg", actions: false, tooltip: { theme: "custom" } });
+  }
+  const drawn = () => Promise.all(plots.map(draw));
+  let later;
+  addEventListener("resize", () => { clearTimeout(later); later = setTimeout(drawn, 150); });
+  drawn().then(() => { root.dataset.drawn = "yes"; });
+
   for (const head of document.querySelectorAll("table.sortable thead th")) {
     const text = head.textContent;
     const press = document.createElement("button");

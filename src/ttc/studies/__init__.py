@@ -3,8 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ttc.bench.spec import nearest
-from ttc.errors import TTCError
+from ttc.errors import unknown
 
 if TYPE_CHECKING:
     from ttc.studies.study import Study
@@ -23,6 +22,6 @@ def study_named(name: str) -> "Study":
     'Average accuracy against batch size'
     """
     if name not in NAMES:
-        raise TTCError(f"there is no study '{name}'{nearest(name, NAMES)}; choose {', '.join(NAMES)} or all")
+        raise unknown("study", name, [*NAMES, "all"])
     found: Study = import_module(f"ttc.studies.{name.replace('-', '_')}").STUDY
     return found

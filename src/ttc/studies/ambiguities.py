@@ -1,8 +1,8 @@
-"""TTC under each other reading of the paper, so that one sees which choices matter."""
+"""TTC under each other reading of the paper, to see which choices matter."""
 
 from ttc.report.findings import Figure
 from ttc.studies.figures import gains
-from ttc.studies.measured import Measured
+from ttc.studies.measurements import Measurements
 from ttc.studies.study import THREE, Entry, Study, scales
 
 READINGS = {
@@ -22,12 +22,12 @@ READINGS = {
     "A14 SPC on all samples": "constrain='all'",
     "A15 neighbour detached": "detach_neighbour=True",
     "A16 views in one pass": "views_together=True",
-    "A17 answer without flip": "return_plain=True",
+    "A17 predict without flip": "return_plain=True",
     "A20 lr by batch size": "lr_reference_batch=200",
 }
 
 
-def _figures(measured: Measured) -> tuple[Figure, ...]:
+def _figures(measured: Measurements) -> tuple[Figure, ...]:
     return gains(measured, "What each other reading changes")
 
 
@@ -44,8 +44,8 @@ STUDY = Study(
     baseline="TTC",
     figures=_figures,
     notes=(
-        "A1 and A2 only rescale the gradient, which Adam does not feel; with SGD, as on ImageNet, they would show.",
-        "Not run: A5, A8, A18 and A21 are about state between calls and have no second way to answer a batch; A19 is "
+        "A1 and A2 only rescale the gradient, to which Adam is invariant; with SGD, as on ImageNet, they would matter.",
+        "Not run: A5, A8, A18 and A21 are about state between calls and have no second way to predict a batch; A19 is "
         "the optimizer, A22 the study of augmentations.",
     ),
 )

@@ -1,12 +1,12 @@
-"""Which second view TTC should look at."""
+"""The choice of TTC's second view."""
 
 from ttc.report.findings import Figure
 from ttc.studies.figures import gains
-from ttc.studies.measured import Measured
+from ttc.studies.measurements import Measurements
 from ttc.studies.study import FIVE, Entry, Greater, Study, scales
 
 
-def _figures(measured: Measured) -> tuple[Figure, ...]:
+def _figures(measured: Measurements) -> tuple[Figure, ...]:
     return gains(measured, "TTC with other second views, against the horizontal flip")
 
 

@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttc.bench.metrics import paired_interval
-from ttc.report import Panels, line_chart
-from ttc.report.findings import Claim, Figure, Table, Value
-from ttc.studies.measured import Measured
+from ttc.report.findings import Claim, Figure, ResultTable, Value
+from ttc.report.formatting import number, readable
+from ttc.report.plots import Curve, Panel, line_panels
+from ttc.studies.measurements import Measurements
 from ttc.studies.study import Entry, Study, scales
 
 CORRUPTION = "impulse_noise"
@@ -42,8 +43,8 @@ def overlap(one: Floats, other: Floats) -> float:
     return float(min(1.0, smaller.sum() * (grid[1] - grid[0])))
 
 
-def features(measured: Measured) -> dict[str, Floats]:
-    """The features (N, D) with which each model answered, kept in the cache; empty while cells are missing."""
+def features(measured: Measurements) -> dict[str, Floats]:
+    """Return the features (N, D) with which each model predicted, from the cache; empty while cells are missing."""
     from ttc.files import atomic
     from ttc.studies.features import adapted, supervised
 
@@ -54,15 +55,15 @@ def features(measured: Measured) -> dict[str, Floats]:
     key = hashlib.sha256("".join(protocol.hash for protocol in protocols.values()).encode()).hexdigest()
     path = measured.setup.workload.cache / f"features-{key[:32]}.npz"
     if not path.exists():
-        found = {name: adapted(measured.setup.workload, protocol) for name, protocol in protocols.items()}
-        found["supervised"] = supervised(measured.setup.workload, protocols["TENT"])
+        found = {name: adapted(measured.setup.resolved, protocol) for name, protocol in protocols.items()}
+        found["supervised"] = supervised(measured.setup.resolved, protocols["TENT"])
         with atomic(path) as part, part.open("wb") as file:
             np.savez(file, supervised=found["supervised"], TENT=found["TENT"], TTC=found["TTC"])
-    with np.load(path, allow_pickle=False) as kept:
-        return {name: kept[name].astype(np.float64) for name in ("supervised", "TENT", "TTC")}
+    with np.load(path, allow_pickle=False) as cached:
+        return {name: cached[name].astype(np.float64) for name in ("supervised", "TENT", "TTC")}
 
 
-def _corruption(measured: Measured) -> str:
+def _corruption(measured: Measurements) -> str:
     return next(iter(measured.plan.corruptions), CORRUPTION)
 
 
@@ -76,11 +77,11 @@ def overlaps(found: dict[str, Floats]) -> dict[str, Floats]:
 
 
 def _shown(found: dict[str, Floats]) -> list[int]:
-    """The channels drawn: those in which the supervised features vary most, chosen without looking at the methods."""
+    """The channels shown: those in which the supervised features vary most, whatever the methods do."""
     return sorted(np.argsort(-found["supervised"].var(0))[:SHOWN].tolist())
 
 
-def _figures(measured: Measured) -> tuple[Figure, ...]:
+def _figures(measured: Measurements) -> tuple[Figure, ...]:
     found = features(measured)
     if not found:
         return ()
@@ -89,20 +90,25 @@ def _figures(measured: Measured) -> tuple[Figure, ...]:
         ends = np.concatenate([values[:, channel] for values in found.values()])
         grid = np.linspace(float(np.quantile(ends, 0.001)), float(np.quantile(ends, 0.999)), GRID)
         lines = {
-            name: [(float(x), float(y)) for x, y in zip(grid, density(values[:, channel], grid), strict=True)]
+            name: Curve([(float(x), float(y)) for x, y in zip(grid, density(values[:, channel], grid), strict=True)])
             for name, values in found.items()
         }
-        title = f"channel {channel}: TENT {scores['TENT'][channel]:.2f}, TTC {scores['TTC'][channel]:.2f}"
-        panels.append(line_chart(lines, title, y_label="", filled=True, low=0, height=120))
-    title = f"Densities of features under {_corruption(measured).replace('_', ' ')}, with their overlap with supervised"
+        title = f"channel {channel}: TENT {number(scores['TENT'][channel], 2)}, TTC {number(scores['TTC'][channel], 2)}"
+        panels.append(Panel(title, lines, "feature", "density", limits=(0, None)))
+    return (density_figure(panels, _corruption(measured)),)
+
+
+def density_figure(panels: list[Panel], corruption: str) -> Figure:
+    """Return the figure of the densities, one panel per channel."""
+    title = f"Densities of features under {readable(corruption)}, with their overlap with supervised"
     note = (
         f"The {SHOWN} channels in which the supervised features vary most. Supervised: the same layers adapted to the "
         "same stream with cross-entropy on the true labels, where TENT uses the entropy."
     )
-    return (Figure("density", Panels(title, tuple(panels)), note),)
+    return Figure("density", line_panels(panels, title, columns=3, height=120, filled=True), note)
 
 
-def _table(measured: Measured) -> tuple[Table, ...]:
+def _table(measured: Measurements) -> tuple[ResultTable, ...]:
     found = features(measured)
     if not found:
         return ()
@@ -110,10 +116,10 @@ def _table(measured: Measured) -> tuple[Table, ...]:
     rows = {"all channels, mean": {name: Value(float(values.mean())) for name, values in scores.items()}}
     rows |= {f"channel {d}": {name: Value(float(values[d])) for name, values in scores.items()} for d in _shown(found)}
     title = f"Overlap with the supervised features, 0 to 1, {found['TTC'].shape[1]} channels"
-    return (Table("density-overlap", title, ("TENT", "TTC"), rows, best="", digits=3, what="channel"),)
+    return (ResultTable("density-overlap", title, ("TENT", "TTC"), rows, best="", digits=3, what="channel"),)
 
 
-def _claims(measured: Measured) -> tuple[Claim, ...]:
+def _claims(measured: Measurements) -> tuple[Claim, ...]:
     text = "TTC's features lie closer to the supervised ones than TENT's."
     found = features(measured)
     if not found:
@@ -121,20 +127,20 @@ def _claims(measured: Measured) -> tuple[Claim, ...]:
     scores = overlaps(found)
     gain = paired_interval(scores["TENT"], scores["TTC"])
     verdict = "holds" if gain.low > 0 else "does not hold" if gain.high < 0 else "undecided"
-    share = float((scores["TTC"] > scores["TENT"]).mean())
+    closer = float((scores["TTC"] > scores["TENT"]).mean())
+    difference, low, high = (number(value, 3, sign=True) for value in gain)
     evidence = (
-        f"mean overlap TENT {scores['TENT'].mean():.3f}, TTC {scores['TTC'].mean():.3f}; difference "
-        f"{gain.estimate:+.3f} ({gain.low:+.3f} to {gain.high:+.3f} over channels); TTC is closer in {share:.0%} "
-        f"of the channels"
+        f"mean overlap TENT {number(scores['TENT'].mean(), 3)}, TTC {number(scores['TTC'].mean(), 3)}; difference "
+        f"{difference} ({low} to {high} over channels); TTC is closer in {closer:.0%} of the channels"
     )
-    return (Claim(text, verdict, evidence.replace("-", "−")),)
+    return (Claim(text, verdict, evidence),)
 
 
 STUDY = Study(
     name="density",
     title="Densities of features on impulse noise",
     about="The paper draws the distribution of single feature channels under impulse noise: closer to a model that "
-    "adapts with the labels is better. A picture of chosen channels can mislead, so an overlap is computed "
+    "adapts with the labels is better. A figure of chosen channels can mislead, so an overlap is computed "
     "for every channel.",
     setting="cifar10c",
     contest=False,

@@ -1,68 +1,57 @@
-"""Pictures that several studies share."""
+"""Figures that several studies share."""
 
-from ttc.report import Rule, bar_chart, dot_chart, scatter_chart
 from ttc.report.findings import Figure
-from ttc.studies.measured import Measured, published
+from ttc.report.plots import Estimate, accuracy_figure, gain_plot, scatter_plot
+from ttc.studies.measurements import Measurements, published
 from ttc.studies.study import Entry
 
 
-def per_corruption(measured: Measured) -> tuple[Figure, ...]:
-    """Accuracy on each corruption, and what it costs."""
-    names = [entry.name for entry in measured.study.entries if "(" not in entry.name]
-    rows: dict[str, dict[str, float]] = {}
-    for corruption in (*measured.plan.corruptions, "average"):
-        place = None if corruption == "average" else corruption
-        found = {name: measured.accuracy(name, place) for name in names}
-        rows[corruption] = {name: value for name, value in found.items() if value is not None}
-    study = measured.study.name
+def per_corruption(measured: Measurements) -> tuple[Figure, ...]:
+    """Return the accuracy on each corruption, and what it costs."""
+    from ttc.studies.reproduction import accuracy_table
+
+    names = measured.study.labels
     title = f"Accuracy on each corruption: {measured.setup.title}"
-    dots = Figure(f"{study}-corruptions", dot_chart(rows, title), "Each mark is a method; further right is better.")
-    return (dots, *cost(measured, names))
-
-
-def cost(measured: Measured, names: list[str]) -> tuple[Figure, ...]:
-    """Average accuracy against milliseconds an image."""
+    dots = accuracy_figure(f"{measured.study.name}-corruptions", title, accuracy_table(measured), names)
     points = {}
     for name in names:
-        accuracy, milliseconds = measured.accuracy(name), measured.cost(name)
-        if accuracy is not None and milliseconds is not None:
-            points[name] = (milliseconds, accuracy)
-    if not points:
-        return ()
-    chart = scatter_chart(points, "Cost against accuracy", x_label="milliseconds an image, on the machine of the run")
-    note = "Measured while the cells ran, so other work on the machine shows; up and left is better."
-    return (Figure(f"{measured.study.name}-cost", chart, note),)
+        accuracy, error, milliseconds = measured.accuracy(name), measured.error(name), measured.cost(name)
+        if accuracy is not None and error is not None and milliseconds is not None:
+            points[name] = (milliseconds, (accuracy, accuracy - 1.96 * error, accuracy + 1.96 * error))
+    return (dots, *([cost_figure(measured.study.name, points)] if points else []))
 
 
-def gains(measured: Measured, title: str) -> tuple[Figure, ...]:
-    """The change of each row's average against the baseline, with its 95 % interval, and the paper's where known."""
+def cost_figure(study: str, points: dict[str, tuple[float, Estimate]]) -> Figure:
+    """Return average accuracy against milliseconds per image: ``{method: (milliseconds, accuracy)}``."""
+    spec = scatter_plot(points, "Cost against accuracy", x_label="milliseconds per image")
+    note = "Measured on the machine of the run while the cells ran, so other work on it shows; up and left is better."
+    return Figure(f"{study}-cost", spec, note)
+
+
+def gains(measured: Measurements, title: str) -> tuple[Figure, ...]:
+    """Return the gain of each row's average over the baseline, with its 95 % interval, and the paper's where known."""
     base = measured.study.baseline
-    found = {
-        entry.name: gain
+    found: dict[str, Estimate] = {
+        entry.name: (gain.estimate, gain.low, gain.high)
         for entry in measured.study.entries
         if entry.name != base and (gain := measured.gain(entry.name, base)) is not None
     }
     if not found:
         return ()
     theirs = {}
+    level = published(measured, _entry(measured, base))
     for entry in measured.study.entries:
-        value, level = published(measured, entry), published(measured, _entry(measured, base))
+        value = published(measured, entry)
         if entry.name in found and value is not None and level is not None:
             theirs[entry.name] = value - level
-    chart = bar_chart(
-        {name: gain.estimate for name, gain in found.items()},
-        title,
-        label=f"points over {base}, with 95 % interval",
-        spread={name: (gain.low, gain.high) for name, gain in found.items()},
-        digits=2,
-        sign=True,
-        rules=[Rule("x", 0.0, base)],
-        beside={"paper": theirs} if theirs else None,
-    )
-    return (
-        Figure(f"{measured.study.name}-gains", chart, "Image by image; the line across a bar's end is its interval."),
-    )
+    return (gains_figure(measured.study.name, title, base, found, theirs),)
 
 
-def _entry(measured: Measured, name: str) -> Entry:
+def gains_figure(study: str, title: str, base: str, found: dict[str, Estimate], paper: dict[str, float]) -> Figure:
+    """Return the figure of gains over a baseline."""
+    spec = gain_plot(found, title, label=f"points over {base}, with 95 % interval", paper=paper)
+    return Figure(f"{study}-gains", spec, "Paired by image; the line across a bar's end is its 95 % interval.")
+
+
+def _entry(measured: Measurements, name: str) -> Entry:
     return next(entry for entry in measured.study.entries if entry.name == name)

@@ -1,16 +1,21 @@
-"""Lemma 1 drawn: a gradient step on the entropy raises the largest probability."""
+"""Lemma 1 as a figure: a gradient step on the entropy raises the largest probability."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ttc.report import Panels, line_chart
-from ttc.report.findings import Claim, Figure, Table, Value
-from ttc.report.palette import Style
-from ttc.studies.measured import Measured
+from ttc.report.findings import Claim, Figure, ResultTable, Value
+from ttc.report.palette import BLUE, GREY, ORANGE, Style
+from ttc.report.plots import Curve, Panel, line_panels
+from ttc.studies.measurements import Measurements
 from ttc.studies.study import Study, scales
 
 RATES = {2: 0.11, 3: 0.15, 10: 0.37, 100: 2.4}  # the step for each K, chosen so that all panels show the whole way
 CLASSES, STEPS = tuple(RATES), 60
+STYLES = {
+    "largest": Style(ORANGE),
+    "second largest": Style(BLUE),
+    "sum of all others": Style(GREY, dashed=True),
+}
 Floats = NDArray[np.float64]
 
 
@@ -47,32 +52,21 @@ def _paths() -> dict[int, Floats]:
     return {classes: descent(start(classes), rate=rate) for classes, rate in RATES.items()}
 
 
-def _figures(measured: Measured) -> tuple[Figure, ...]:
-    panels = []
-    for classes, path in _paths().items():
-        shown = {
-            "largest": path[:, 0],
-            "second largest": path[:, 1],
-            "sum of all others": 1 - path[:, 0],
-        }
-        lines = {name: [(float(step), float(p)) for step, p in enumerate(values)] for name, values in shown.items()}
-        styles = {
-            "largest": Style("#d55e00", strong=True),
-            "second largest": Style("#0072b2"),
-            "sum of all others": Style("#8a8f98"),
-        }
-        panels.append(
-            line_chart(
-                lines, f"K = {classes}", x_label="step", y_label="", low=0, high=1, height=160, marked=False,
-                styles=styles, dashed=("sum of all others",),
-            )
-        )  # fmt: skip
+def probability_panel(classes: int, path: Floats) -> Panel:
+    """Return the panel of one number of classes: the largest, the second and the sum of all but the largest."""
+    shown = dict(zip(STYLES, (path[:, 0], path[:, 1], 1 - path[:, 0]), strict=True))
+    curves = {name: Curve([(float(step), float(p)) for step, p in enumerate(values)]) for name, values in shown.items()}
+    return Panel(f"{classes} classes", curves, "step", "probability", limits=(0, 1))
+
+
+def _figures(measured: Measurements) -> tuple[Figure, ...]:
+    panels = [probability_panel(classes, path) for classes, path in _paths().items()]
     title = "Class probabilities while gradient descent lowers their entropy"
     note = "In every panel the largest probability grows at each step and the sum of the others falls."
-    return (Figure("probabilities", Panels(title, tuple(panels), least=300), note),)
+    return (Figure("probabilities", line_panels(panels, title, styles=STYLES, height=160), note),)
 
 
-def _table(measured: Measured) -> tuple[Table, ...]:
+def _table(measured: Measurements) -> tuple[ResultTable, ...]:
     rows = {
         f"K = {classes}": {
             "largest at first": Value(float(path[0, 0])),
@@ -83,10 +77,10 @@ def _table(measured: Measured) -> tuple[Table, ...]:
     }
     columns = ("largest at first", "largest at last", "steps at which it fell")
     title = f"The largest probability over {STEPS} steps of gradient descent"
-    return (Table("probabilities", title, columns, rows, best="", digits=3, what="classes"),)
+    return (ResultTable("probabilities", title, columns, rows, best="", digits=3, what="classes"),)
 
 
-def _claims(measured: Measured) -> tuple[Claim, ...]:
+def _claims(measured: Measurements) -> tuple[Claim, ...]:
     falls = sum(int((np.diff(path[:, 0]) < 0).sum()) for path in _paths().values())
     text = "Descending the entropy raises the largest probability and lowers the sum of the others."
     evidence = f"{falls} of {STEPS * len(CLASSES)} steps went the other way"
@@ -98,7 +92,7 @@ STUDY = Study(
     title="Lemma 1: entropy descent raises the largest probability",
     about="Pure mathematics, no data: starting from probabilities that are close together, gradient descent on the "
     "entropy of softmax(z) with respect to z makes the largest probability larger at every step and the rest smaller, "
-    "whatever the number of classes. The same holds for a wrong label: nothing in it looks at the truth.",
+    "whatever the number of classes. The same holds for a wrong label: nothing in it depends on the truth.",
     setting="cifar10c",
     contest=False,
     entries=(),
@@ -106,5 +100,5 @@ STUDY = Study(
     figures=_figures,
     extra=_table,
     judged=_claims,
-    notes=("That it holds for any starting point is a property test of the package, not of this picture.",),
+    notes=("That it holds for any starting point is a property test of the package, not of this figure.",),
 )

@@ -1,9 +1,10 @@
 """Profiles: the same study on the shipped model and images, on all of CIFAR-10, or on the paper's models and data."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from ttc.bench.workload import Workload
+from ttc.bench.workload import ResolvedWorkload, Workload
 from ttc.data import catalogue, data_root, fetching
 from ttc.errors import TTCError
 
@@ -12,8 +13,7 @@ PROFILES = ("embedded", "cpu", "paper")
 
 @dataclass(frozen=True)
 class Setting:
-    """What the paper ran on: data, model, checkpoint, the catalogue's names for them, and its column in "
-    "small tables."""
+    """What the paper ran on: data, model, checkpoint, their names in the catalogue, and the paper's column."""
 
     dataset: str
     model: str
@@ -88,6 +88,11 @@ class Setup:
     needs: tuple[Need, ...]
     note: str = ""
 
+    @cached_property
+    def resolved(self) -> ResolvedWorkload:
+        """The data and the model, found once for planning and running."""
+        return self.workload.resolve()
+
 
 def setup(
     profile: str,
@@ -157,8 +162,8 @@ def _needs(profile: str, wanted: Setting, root: Path) -> tuple[Need, ...]:
         )
     if profile == "paper":
         gpu = _accelerator() != "cpu"
-        speed = "a graphics card" if gpu else "none here: the CPU works too, and takes days"
-        found.append(Need("a graphics card", gpu, speed, "a machine with CUDA, or patience", required=False))
+        speed = "a GPU" if gpu else "none here: the CPU works too, and takes days"
+        found.append(Need("a GPU", gpu, speed, "a machine with CUDA, or patience", required=False))
     return tuple(found)
 
 

@@ -1,20 +1,18 @@
-"""From measured cells to findings: ours beside the paper's, the claims judged, the odd cells marked."""
+"""From measured cells to findings: ours beside the paper's, claims judged, deviations flagged."""
 
 import math
 
-from ttc.report.findings import Claim, Findings, Table, Value, cell_of
-from ttc.report.labels import points
-from ttc.studies.measured import Measured, published
-from ttc.studies.reasons import reason
+from ttc.report.findings import AVERAGE, Claim, Findings, ResultTable, Value, cell_record
+from ttc.report.formatting import gain_text, number
+from ttc.studies.known_differences import known_difference
+from ttc.studies.measurements import Measurements, published
 from ttc.studies.study import Entry, Greater
 
-AVERAGE = "average"
-_VERBS = {"holds": "holds", "does not hold": "does not hold", "undecided": "is undecided"}
-SLACK = 0.5  # points by which two honest runs of the same cell may differ: the paper rounds and names no seed
+TOLERANCE = 0.5  # points by which two runs of the same cell may differ: the paper rounds and names no seed
 
 
-def findings(measured: Measured) -> Findings:
-    """What a study found."""
+def findings(measured: Measurements) -> Findings:
+    """Compute what a study found."""
     study, setup = measured.study, measured.setup
     table = accuracy_table(measured) if study.entries else None
     tables = (*((table,) if table else ()), *(study.extra(measured) if study.extra else ()))
@@ -30,14 +28,14 @@ def findings(measured: Measured) -> Findings:
         claims=claims,
         figures=study.figures(measured) if study.figures else (),
         notes=(*study.notes, *((setup.note,) if setup.note and study.table else ()), *_known(measured)),
-        cells=tuple(cell_of(row) for row in cells.values()),
+        cells=tuple(cell_record(row) for row in cells.values()),
     )
 
 
-def accuracy_table(measured: Measured) -> Table:
-    """A row an entry, a column a corruption and the average."""
+def accuracy_table(measured: Measurements) -> ResultTable:
+    """Return the accuracies: a row per entry, the average first, then a column per corruption."""
     plan = measured.plan
-    columns = (*plan.corruptions, AVERAGE)
+    columns = (AVERAGE, *plan.corruptions)
     rows: dict[str, dict[str, Value]] = {}
     for entry in measured.study.entries:
         rows[entry.name] = {column: _value(measured, entry, column) for column in columns}
@@ -49,10 +47,10 @@ def accuracy_table(measured: Measured) -> Table:
     sizes = sorted({entry.batch_size for entry in measured.study.entries})
     batches = f"batch size {sizes[0]}" if len(sizes) == 1 else "the batch size each row names"
     title = f"Accuracy (%), severity 5, {images:,} images of each corruption, {batches}"
-    return Table(measured.study.name, title, columns, marked, notes=_rule(measured))
+    return ResultTable(measured.study.name, title, columns, marked, notes=_rule(measured))
 
 
-def _value(measured: Measured, entry: Entry, column: str) -> Value:
+def _value(measured: Measurements, entry: Entry, column: str) -> Value:
     corruption = None if column == AVERAGE else column
     rows = measured.rows(entry.name, corruption)
     return Value(
@@ -63,47 +61,47 @@ def _value(measured: Measured, entry: Entry, column: str) -> Value:
     )
 
 
-def _judged(measured: Measured, entry: Entry, column: str, rows: dict[str, dict[str, Value]]) -> Value:
-    """The value, marked where it lies outside what the paper lets expect."""
+def _judged(measured: Measurements, entry: Entry, column: str, rows: dict[str, dict[str, Value]]) -> Value:
+    """The value, flagged where it deviates from what the paper lets expect."""
     value, base = rows[entry.name][column], rows.get(measured.study.baseline, {}).get(column)
     if value.ours is None or value.paper is None or value.error is None:
         return value
-    odd = ""
+    flag = ""
     if measured.setup.comparable:
-        if abs(value.ours - value.paper) > SLACK + 2 * value.error:
-            odd = f"paper {value.paper:.1f}, here {value.ours:.1f}"
+        if abs(value.ours - value.paper) > TOLERANCE + 2 * value.error:
+            flag = f"paper {number(value.paper)}, here {number(value.ours)}"
     elif base is not None and base.ours is not None and base.paper is not None and base.error is not None:
         theirs, ours = value.paper - base.paper, value.ours - base.ours
         if abs(theirs) >= 1 and ours * theirs < 0 and abs(ours) > 2 * math.hypot(value.error, base.error):
-            odd = f"paper {theirs:+.1f} over {measured.study.baseline}, here {ours:+.1f}"
-    why = reason(measured.study.table, entry.paper) if odd else ""
-    return Value(value.ours, value.error, value.paper, value.cells, f"{odd}; {why}" if why else odd)
+            flag = f"paper {number(theirs, sign=True)} over {measured.study.baseline}, here {number(ours, sign=True)}"
+    why = known_difference(measured.study.table, entry.paper) if flag else ""
+    return Value(value.ours, value.error, value.paper, value.cells, f"{flag}; {why}" if why else flag)
 
 
-def _rule(measured: Measured) -> tuple[str, ...]:
-    if not measured.study.table:
+def _rule(measured: Measurements) -> tuple[str, ...]:
+    if not any(published(measured, entry) is not None for entry in measured.study.entries):
         return ()
     if measured.setup.comparable:
-        return (f"Marked (*): further from the paper than {SLACK} points and two standard errors.",)
+        return (f"Flagged (*): further from the paper than {TOLERANCE} points and two standard errors.",)
     base = measured.study.baseline
     return (
-        f"Marked (*): where the paper's gain over {base} is a point or more and ours goes the other way, by more than "
+        f"Flagged (*): where the paper's gain over {base} is a point or more and ours goes the other way, by more than "
         "two standard errors.",
     )
 
 
-def claim(measured: Measured, wanted: Greater) -> Claim:
-    """A claim judged by the 95 % interval of the difference, image by image."""
+def claim(measured: Measurements, wanted: Greater) -> Claim:
+    """Judge a claim by the 95 % interval of the difference, paired by image."""
     found = measured.gain(wanted.better, wanted.worse)
     if found is None:
         return Claim(wanted.text, "undecided", "not all of its cells are finished")
     verdict = "holds" if found.low > wanted.by else "does not hold" if found.high < wanted.by else "undecided"
     needed = f", more than {wanted.by:g} are claimed" if wanted.by else ""
-    return Claim(wanted.text, verdict, f"{wanted.better} − {wanted.worse}: {points(*found)}{needed}")
+    return Claim(wanted.text, verdict, f"{wanted.better} − {wanted.worse}: {gain_text(*found)}{needed}")
 
 
-def headline(measured: Measured) -> str:
-    """Who wins, by how much, and whether that is sure."""
+def headline(measured: Measurements) -> str:
+    """Name the best row, by how much it leads, and whether the lead is significant; a control is called one."""
     study = measured.study
     names = study.labels or tuple(entry.name for entry in study.entries)
     found = {name: value for name in names if (value := measured.accuracy(name)) is not None}
@@ -114,17 +112,18 @@ def headline(measured: Measured) -> str:
     if gain is None:
         return ""
     if round(gain.estimate, 6) == 0:
-        return f"{first} and {second} share the first place with {found[first]:.1f} %."
+        return f"{first} and {second} are level at {number(found[first])} %, ahead of the others."
     sure = "significant at 95 %" if gain.low > 0 else "not significant at 95 %"
-    return f"{first} is best with {found[first]:.1f} %, ahead of {second} by {points(*gain)}: {sure}."
+    role = ", a control," if first in study.controls else ""
+    return f"{first}{role} is best with {number(found[first])} %, ahead of {second} by {gain_text(*gain)}: {sure}."
 
 
 def _first(claims: tuple[Claim, ...]) -> str:
-    return f"{claims[0].text} Here this {_VERBS[claims[0].verdict]}: {claims[0].evidence}." if claims else ""
+    return f"{claims[0].text} Here: {claims[0].verdict}; {claims[0].evidence}." if claims else ""
 
 
-def _known(measured: Measured) -> tuple[str, ...]:
-    """The reasons known for rows of the paper that this study holds itself against."""
+def _known(measured: Measurements) -> tuple[str, ...]:
+    """The known reasons for rows of the paper that this study is compared with."""
     study = measured.study
     rows = dict.fromkeys(entry.paper for entry in study.entries if entry.paper)
-    return tuple(f"{row}: {why}" for row in rows if (why := reason(study.table, row)))
+    return tuple(f"{row}: {why}" for row in rows if (why := known_difference(study.table, row)))

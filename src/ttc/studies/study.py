@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ttc.report.findings import Claim, Figure, Table
+from ttc.report.findings import Claim, Figure, ResultTable
 
 if TYPE_CHECKING:
-    from ttc.studies.measured import Measured
+    from ttc.studies.measurements import Measurements
 
 ALL = (
     *(
@@ -28,7 +28,7 @@ THREE = ("gaussian_noise", "frost", "contrast")
 
 @dataclass(frozen=True)
 class Entry:
-    """A row: its name, the method as ``ttc run`` writes it, its batch size, and the paper's row to hold it against."""
+    """A row: its name, the method as ``ttc run`` writes it, its batch size, and the paper's row to compare with."""
 
     name: str
     method: str
@@ -55,17 +55,32 @@ class Scale:
 
 
 def scales(corruptions: tuple[str, ...] = ALL, paper: tuple[str, ...] = ALL, images: int = 2000) -> Mapping[str, Scale]:
-    """The scale of each profile: so many images of these corruptions, all images of them, and what the paper shows."""
+    """Return the scale of each profile: some images of these corruptions, all images of them, what the paper ran."""
     return {"embedded": Scale(images, corruptions), "cpu": Scale(None, corruptions), "paper": Scale(None, paper)}
 
 
 @dataclass(frozen=True)
 class Study:
-    """A typed description; the machinery is shared.
+    """A table or figure of the paper as a typed description.
 
-    ``setting`` is what the paper ran it on, ``table`` the paper's table, ``column`` its column where it has only
-    averages, ``baseline`` the row that gains are measured from. ``extra`` adds tables and ``judged``
-    claims of its own kind; ``labels`` are the rows among which the headline names a winner.
+    Args:
+        name: The name on the command line.
+        title: What it shows.
+        about: What it is for, in a few sentences.
+        setting: What the paper ran it on.
+        entries: Its rows.
+        scale: How much of the data each profile uses.
+        table: The paper's table to compare with.
+        baseline: The row that gains are measured from.
+        claims: The paper's claims about the averages.
+        figures: Makes its figures.
+        extra: Makes tables of its own kind.
+        judged: Judges claims of its own kind.
+        notes: Sentences below it.
+        contest: Whether the headline names the best row; otherwise it states the verdict on the first claim.
+        elsewhere: Whether the paper ran it on its other data too.
+        labels: The rows among which the headline names the best; all when empty.
+        controls: The rows that are controls, not methods; the headline says so.
     """
 
     name: str
@@ -75,13 +90,13 @@ class Study:
     entries: tuple[Entry, ...]
     scale: Mapping[str, Scale]
     table: str = ""
-    column: str = ""
     baseline: str = "SOURCE"
     claims: tuple[Greater, ...] = ()
-    figures: Callable[["Measured"], tuple[Figure, ...]] | None = None
-    extra: Callable[["Measured"], tuple[Table, ...]] | None = None
-    judged: Callable[["Measured"], tuple[Claim, ...]] | None = None
+    figures: Callable[["Measurements"], tuple[Figure, ...]] | None = None
+    extra: Callable[["Measurements"], tuple[ResultTable, ...]] | None = None
+    judged: Callable[["Measurements"], tuple[Claim, ...]] | None = None
     notes: tuple[str, ...] = field(default=())
-    contest: bool = True  # whether the headline names a winner, or tells what came of the first claim
-    elsewhere: bool = False  # the paper ran it on its other data too
-    labels: tuple[str, ...] = ()  # all when empty
+    contest: bool = True
+    elsewhere: bool = False
+    labels: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()

@@ -1,0 +1,31 @@
+"""Numbers, counts and times as the commands print them."""
+
+
+def decimal(value: float, digits: int = 2, *, sign: bool = False) -> str:
+    """Format a number with fixed digits; what rounds to zero has no minus sign.
+
+    >>> decimal(-0.001), decimal(1.5, 1, sign=True), decimal(-0.001, sign=True)
+    ('0.00', '+1.5', '+0.00')
+    """
+    rounded = round(value, digits) + 0.0  # -0.0 + 0.0 is 0.0
+    return f"{rounded:+.{digits}f}" if sign else f"{rounded:.{digits}f}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Format a count with its noun.
+
+    >>> plural(1, "cell"), plural(2000, "image")
+    ('1 cell', '2,000 images')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Format a length of time in its natural unit.
+
+    >>> duration(5), duration(150), duration(9000)
+    ('5 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 60:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"

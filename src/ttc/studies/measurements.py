@@ -1,0 +1,133 @@
+"""The cells of a study, read from the store, and the numbers computed from them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttc.bench import method_specs
+from ttc.bench.grid import Grid, cells
+from ttc.bench.metrics import Interval, paired_interval
+from ttc.bench.protocol import Protocol
+from ttc.bench.spec import Spec
+from ttc.bench.store import Row
+from ttc.studies import paper
+from ttc.studies.profiles import Setup
+from ttc.studies.study import ALL, Entry, Study
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study on a set-up: its corruptions, and the cells behind each row and corruption."""
+
+    study: Study
+    setup: Setup
+    corruptions: tuple[str, ...]
+    cells: dict[tuple[str, str], tuple[Protocol, ...]]  # one per seed
+
+    @property
+    def protocols(self) -> list[Protocol]:
+        """Every cell once."""
+        return list({cell.hash: cell for group in self.cells.values() for cell in group}.values())
+
+
+def plan(
+    study: Study,
+    setup: Setup,
+    *,
+    images: int | None = None,
+    corruptions: tuple[str, ...] = (),
+    seeds: tuple[int, ...] = (0,),
+    threads: int = 1,
+) -> Plan:
+    """Return the cells that a study needs; ``images`` and ``corruptions`` replace the profile's."""
+    scale = study.scale[setup.profile]
+    found: dict[tuple[str, str], list[Protocol]] = {}
+    for size in dict.fromkeys(entry.batch_size for entry in study.entries):
+        entries = [entry for entry in study.entries if entry.batch_size == size]
+        grid = Grid(
+            methods=tuple(Spec.read(entry.method) for entry in entries),
+            corruptions=corruptions or scale.corruptions,
+            images=images or scale.images,
+            batch_sizes=(size,),
+            seeds=seeds,
+            device=setup.device,
+            threads=threads,
+        )
+        made = cells(grid, setup.resolved)
+        for entry in entries:
+            method = _identity(entry)
+            for cell in made:
+                if (cell.method, cell.options) == method:
+                    found.setdefault((entry.name, cell.corruptions[0]), []).append(cell)
+    names = tuple(dict.fromkeys(corruption for _, corruption in found))
+    return Plan(study, setup, names, {key: tuple(group) for key, group in found.items()})
+
+
+def _identity(entry: Entry) -> tuple[str, str]:
+    spec = method_specs.with_defaults(Spec.read(entry.method))
+    return spec.name, method_specs.options_json(spec)
+
+
+class Measurements:
+    """The numbers of the finished cells of a plan, in percent."""
+
+    def __init__(self, plan: Plan, rows: Sequence[Row]) -> None:
+        self.plan, self.study, self.setup = plan, plan.study, plan.setup
+        self.finished = {row.protocol.hash: row for row in rows if row.status == "finished"}
+
+    def rows(self, entry: str, corruption: str | None = None) -> list[Row]:
+        """Return the rows behind a number, of all corruptions if none is named; empty while one is missing."""
+        places = [corruption] if corruption else list(self.plan.corruptions)
+        hashes = [cell.hash for place in places for cell in self.plan.cells.get((entry, place), ())]
+        if not hashes or any(found not in self.finished for found in hashes):
+            return []
+        return [self.finished[found] for found in hashes]
+
+    def fractions(self, entry: str, corruption: str | None = None) -> NDArray[np.float64]:
+        """Return how often each image was right, over corruptions and seeds: (N,), empty where a cell is missing."""
+        rows = self.rows(entry, corruption)
+        if not rows:
+            return np.zeros(0)
+        return np.asarray(np.mean([row.correct for row in rows], axis=0), dtype=np.float64)
+
+    def accuracy(self, entry: str, corruption: str | None = None) -> float | None:
+        """Return the accuracy of a row on a corruption, or its average over all of them."""
+        fractions = self.fractions(entry, corruption)
+        return 100 * float(fractions.mean()) if len(fractions) else None
+
+    def error(self, entry: str, corruption: str | None = None) -> float | None:
+        """Return the standard error over images: an image seen under many corruptions counts once."""
+        fractions = self.fractions(entry, corruption)
+        return 100 * float(fractions.std()) / math.sqrt(len(fractions)) if len(fractions) else None
+
+    def gain(self, better: str, worse: str) -> Interval | None:
+        """Return the difference of two rows' averages in points, with its 95 % interval."""
+        first, second = self.fractions(worse), self.fractions(better)
+        if not len(first) or len(first) != len(second):
+            return None
+        return Interval(*(100 * value for value in paired_interval(first, second)))
+
+    def cost(self, entry: str) -> float | None:
+        """Return the milliseconds per image, at the batch size of the entry."""
+        rows = self.rows(entry)
+        return float(np.median([row.cost["median_ms"] / row.protocol.batch_size for row in rows])) if rows else None
+
+
+def published(measured: Measurements, entry: Entry, corruption: str | None = None) -> float | None:
+    """Return the paper's number for one of ours, None where it has none for the same corruptions.
+
+    A mean over some corruptions is only compared with the paper's mean over the same ones.
+    """
+    table = measured.study.table
+    if not table or not entry.paper:
+        return None
+    if corruption is not None:
+        return paper.value(table, entry.paper, corruption)
+    if set(measured.plan.corruptions) == set(ALL):
+        whole = paper.value(table, entry.paper, measured.setup.column)
+        if whole is not None:
+            return whole
+    return paper.average(table, entry.paper, measured.plan.corruptions)

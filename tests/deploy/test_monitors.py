@@ -1,0 +1,127 @@
+"""Signals without labels: collapse of predictions, drift of predictions and parameters, dropped batches."""
+
+import math
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttc
+from ttc.core import Part
+from ttc.deploy import Limits
+from ttc.deploy.monitors import (
+    MovingAverage,
+    PredictionDrift,
+    PredictionMonitor,
+    SourceMonitor,
+    count_dropped_batches,
+    parameter_drift,
+)
+from ttc.nn import source_classifier
+
+
+def one_hot(classes: Tensor, count: int, confidence: float = 1.0) -> Tensor:
+    return confidence * nn.functional.one_hot(classes, count).float()
+
+
+def test_a_moving_average_is_exact_at_first_and_forgets_later() -> None:
+    average, values = MovingAverage(10), [1.0, 4.0, 2.0, 5.0]
+    for value in values:
+        average.update(torch.tensor(value), samples=1)
+    assert average.value.item() == pytest.approx(sum(values) / 4)
+    for _ in range(100):
+        average.update(torch.tensor(7.0), samples=1)
+    assert average.value.item() == pytest.approx(7.0, abs=1e-3)
+    assert average.effective_samples == 10
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        (one_hot(torch.zeros(400, dtype=torch.long), 4), "% of recent predictions are one class"),
+        (one_hot(torch.arange(400) % 2, 4), r"recent predictions cover 2\.\d effective classes, usually 4.0"),
+        (one_hot(torch.arange(400) % 4, 4, confidence=30), r"the mean entropy fell to 0\.0.., usually 1\.2"),
+    ],
+    ids=["one class", "few classes", "overconfidence"],
+)
+def test_collapsed_predictions_are_a_signal_against_their_history(later: Tensor, message: str) -> None:
+    limits = Limits(class_fraction=0.9, effective_classes=0.6)
+    monitor = PredictionMonitor(limits, recent_images=100, history_images=5000)
+    assert monitor.usual_classes.samples == 0
+    for batch in one_hot(torch.arange(1000) % 4, 4).split(50):
+        monitor.observe(batch)
+        assert monitor.signal() is None
+        monitor.extend_history(50)
+    assert monitor.has_history
+    for batch in later.split(50):
+        monitor.observe(batch)
+    found = monitor.signal()
+    assert found is not None
+    assert re.search(message, found), found
+    monitor.discard_recent()
+    monitor.observe(one_hot(torch.arange(40) % 4, 4))
+    assert monitor.signal() is None
+
+
+def test_extreme_logits_have_a_finite_entropy() -> None:
+    monitor = PredictionMonitor(Limits(), recent_images=100, history_images=5000)
+    monitor.observe(torch.tensor([[3e38, -3e38], [1.0, 0.0]]))
+    assert math.isfinite(monitor.measurements()["entropy"])
+
+
+@pytest.mark.parametrize("classes", [2, 4, 10])
+def test_chance_is_no_prediction_drift_and_ordered_classes_are(classes: int) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    for size in (1, 50, 100):
+        chance, ordered = PredictionDrift(200, 50), PredictionDrift(200, 50)
+        for batch in torch.randint(classes, (3000,), generator=generator).split(size):
+            chance.observe(one_hot(batch, classes))
+            assert not chance.exceeds(1.5)
+        for batch in torch.arange(classes).repeat_interleave(200).split(size):
+            ordered.observe(one_hot(batch, classes))
+        assert ordered.exceeds(1.5)
+
+
+def test_comparing_with_the_source_model_changes_no_adapter(model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "ttc", small_batches=True)
+    monitor = SourceMonitor(Limits(), recent_images=100, block=50)
+    source = source_classifier(adapter)
+    logits = adapter(stream[0])
+    before = adapter.state_dict()["model"]
+    for _ in range(5):
+        assert monitor.needs_every_batch()
+        monitor.observe(adapter, source, stream[0], logits)
+    assert monitor.disagreement.samples == 5 * len(stream[0])
+    after = adapter.state_dict()["model"]
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    own = (source(stream[0]).logits.argmax(1) != logits.argmax(1)).float().mean().item()
+    assert monitor.measurements()["disagreement"] == pytest.approx(own)
+
+
+def test_parameter_drift_is_the_relative_distance_from_the_initial_state(model: nn.Module) -> None:
+    adapter = ttc.adapt(model, "tent")
+    assert parameter_drift(adapter) == 0.0
+    with torch.no_grad():
+        for parameter in adapter.model.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(1.5)
+    assert parameter_drift(adapter) == pytest.approx(0.5)
+    assert parameter_drift(ttc.adapt(model, "source")) == 0.0
+    with torch.no_grad():
+        next(p for p in adapter.model.parameters() if p.requires_grad).fill_(float("nan"))
+    assert math.isnan(parameter_drift(adapter))
+
+
+def test_dropped_batches_are_summed_over_all_parts() -> None:
+    class Leaf(Part):
+        dropped_batches = 3
+
+    class Middle(Part):
+        state_attributes = ("leaf", "leaves")
+        dropped_batches = 1
+
+        def __init__(self) -> None:
+            self.leaf, self.leaves = Leaf(), [Leaf(), Leaf()]
+
+    assert count_dropped_batches(Middle()) == 10

@@ -1,0 +1,82 @@
+"""Bound programs: in-place and fused operations give the outputs and gradients of the network."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttc.core import Classifier
+from ttc.fast import low_memory
+from ttc.fast.graph import capture
+from ttc.fast.low_memory import relu_
+from ttc.fast.rewrites import BoundProgram, bind
+from ttc.models.cifar_resnet import CifarResNet
+from ttc.models.wide_resnet import WideResNet
+from ttc.nn import copy_with_trainable_norms
+
+
+def bound(network: nn.Module, batches: int = 1) -> BoundProgram:
+    program = capture(network)
+    assert program is not None
+    return bind(program, network, batches)
+
+
+def gradients(network: nn.Module, output: Tensor) -> list[Tensor]:
+    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    return list(torch.autograd.grad(output.square().sum(), parameters))
+
+
+@pytest.mark.parametrize("make", [lambda: CifarResNet(20), lambda: WideResNet(16, 4)])
+def test_outputs_and_gradients_are_those_of_the_network(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(low_memory, "LARGE", 1 << 12)  # so that some layers save less and some do not
+    torch.manual_seed(0)
+    assert callable(make)
+    network = copy_with_trainable_norms(Classifier(make().double())).network
+    x = torch.rand(6, 3, 32, 32, dtype=torch.float64)
+    fast, plain = bound(network)(x), network(x)
+    torch.testing.assert_close(fast, plain)
+    for one, two in zip(gradients(network, fast), gradients(network, plain), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_awkward_operations_keep_outputs_and_gradients(captured: nn.Module) -> None:
+    network = copy_with_trainable_norms(Classifier(captured.double())).network
+    x = torch.rand(8, 3, 8, 8, dtype=torch.float64)
+    fast, plain = bound(network)(x), network(x)
+    torch.testing.assert_close(fast, plain)
+    for one, two in zip(gradients(network, fast), gradients(network, plain), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_norm_and_relu_are_one_step_and_sums_are_in_place() -> None:
+    network = copy_with_trainable_norms(Classifier(CifarResNet(20))).network
+    program = capture(network)
+    assert program is not None
+    names = [getattr(step.function, "__name__", "") for step in bind(program, network).steps]
+    assert len(names) == len(program.nodes) - 10  # the ReLU of the stem and of nine blocks
+    assert names.count("_add_") == 9
+    assert names.count(relu_.__name__) == 9
+
+
+def test_layers_with_hooks_are_not_fused() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    seen: list[Tensor] = []
+    network[1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    x = torch.rand(2, 3, 8, 8)
+    assert torch.equal(bound(network)(x), network(x))
+    assert bool((seen[0] < 0).any())  # nothing was written over what the hook saw
+    assert torch.equal(seen[0], seen[1])
+
+
+def test_several_batches_keep_their_own_statistics() -> None:
+    torch.manual_seed(0)
+    network = copy_with_trainable_norms(Classifier(CifarResNet(20).double())).network
+    one, two = torch.rand(2, 5, 3, 32, 32, dtype=torch.float64)
+    together = bound(network, batches=2)(torch.cat([one, two * 0.3]))
+    torch.testing.assert_close(together, torch.cat([network(one), network(two * 0.3)]))
+
+
+def test_values_are_freed_after_their_last_use() -> None:
+    program = bound(CifarResNet(20).eval())
+    freed = [slot for step in program.steps for slot in step.dead]
+    assert len(freed) == len(set(freed))
+    assert set(freed) == {0, *(step.output for step in program.steps)} - {program.output}

@@ -1,0 +1,38 @@
+"""Prepared copies: what is trainable, what is shared, and that the original is not changed."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttc
+from ttc.core import Classifier
+from ttc.nn import SourceNorm, copy_with_trainable_norms, frozen_copy, source_classifier
+
+
+def test_preparations_copy(model: nn.Module) -> None:
+    classifier = Classifier(model)
+    trainable, frozen = copy_with_trainable_norms(classifier), frozen_copy(classifier)
+    assert sum(parameter.numel() for parameter in trainable.parameters() if parameter.requires_grad) == 48
+    assert not any(parameter.requires_grad for parameter in [*frozen.parameters(), *classifier.parameters()])
+    storages = [{p.data_ptr() for p in m.parameters()} for m in (classifier, trainable, frozen)]
+    assert not storages[0] & storages[1]
+    assert not storages[0] & storages[2]
+
+
+def test_nothing_to_train_is_an_error() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    with pytest.raises(ttc.TTCError, match="no normalization layer with scale and shift to adapt; use 't3a'"):
+        ttc.adapt(network, "tent")
+
+
+@pytest.mark.parametrize("method", ["norm", "tent", "tipi", "ttc"])
+def test_the_source_classifier_is_the_model_as_it_was(method: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter, expected = ttc.adapt(model, method), ttc.adapt(model, "source")
+    for batch in stream[:3]:
+        adapter(batch)
+    source = source_classifier(adapter)
+    torch.testing.assert_close(source(stream[3]).logits, expected(stream[3]), atol=1e-5, rtol=1e-5)
+    assert sum(isinstance(layer, SourceNorm) for layer in source.modules()) == 2
+    assert not any(parameter.requires_grad for parameter in source.parameters())
+    shared = {p.data_ptr() for p in source.parameters()} & {p.data_ptr() for p in adapter.model.parameters()}
+    assert bool(shared)
