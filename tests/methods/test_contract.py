@@ -26,7 +26,7 @@ OWN = (  # each class once
     *("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip"),
     "cotta",
     "rotta",
-    *("eata", "sar", "rdumb", "deyo"),
+    *("eata", "sar", "rdumb", "deyo", "roid"),
 )
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 LEARNS = [name for name in NAMES if not name.startswith(("source", "norm/", "norm-blend", "norm+")) and name != "norm"]

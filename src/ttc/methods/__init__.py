@@ -32,6 +32,7 @@ _MODULES = (
     "rdumb",
     "deyo",
     "come",
+    "roid",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
