@@ -34,7 +34,7 @@ class ROID(Adapter):
         temperature: τ of the weights exp(d·c/τ); None gives every sample the weight one.
         momentum: The weight of the old value in the moving average of predictions.
         ensemble_momentum: The weight of the adapted parameters when those of the source are mixed in after a step.
-        prior_correction: What the smoothed class prior of a batch multiplies: ``"logits"``, ``"probabilities"`` or None.
+        prior_correction: What the smoothed prior of a batch multiplies: ``"logits"``, ``"probabilities"`` or None.
         seed: The seed of augmentations.
     """
 
