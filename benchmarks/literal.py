@@ -1,4 +1,4 @@
-"""The seven methods as everybody would write them: eager, a pass for each view, torch's own layers."""
+"""Literal transcriptions of the seven methods: eager, one pass per view, torch's own layers."""
 
 import copy
 import math
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def prepared(model: nn.Module, *, trained: bool) -> nn.Module:
-    """A copy that normalizes with the statistics of the batch, with the scale and shift of that to be trained."""
+    """A copy that normalizes with the statistics of the batch, with its scale and shift trainable."""
     network = copy.deepcopy(model).eval().requires_grad_(False)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -33,27 +33,27 @@ class Source:
 
 
 class T3A(Source):
-    """Class prototypes of the 100 surest features of each class."""
+    """Class prototypes of the 100 most confident features per class."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         head = [module for module in self.model.modules() if isinstance(module, nn.Linear)][-1]
-        head.register_forward_pre_hook(self._remember)
+        head.register_forward_pre_hook(self._read_features)
         self.features = head.weight.detach()
         logits = head(self.features).detach()
-        self.kept, self.labels, self.entropies = self.features, logits.argmax(1), entropy(logits)
+        self.supports, self.labels, self.entropies = self.features, logits.argmax(1), entropy(logits)
 
-    def _remember(self, module: nn.Module, inputs: tuple[Tensor]) -> None:
+    def _read_features(self, module: nn.Module, inputs: tuple[Tensor]) -> None:
         self.features = inputs[0]
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         logits = self.model(x)
-        kept = torch.cat([self.kept, self.features])
+        supports = torch.cat([self.supports, self.features])
         labels, entropies = torch.cat([self.labels, logits.argmax(1)]), torch.cat([self.entropies, entropy(logits)])
         rows = torch.cat([torch.where(labels == k)[0][entropies[labels == k].argsort()[:100]] for k in range(10)])
-        self.kept, self.labels, self.entropies = kept[rows], labels[rows], entropies[rows]
-        prototypes = F.normalize(F.one_hot(self.labels, 10).float().T @ F.normalize(self.kept))
+        self.supports, self.labels, self.entropies = supports[rows], labels[rows], entropies[rows]
+        prototypes = F.normalize(F.one_hot(self.labels, 10).float().T @ F.normalize(self.supports))
         return self.features @ prototypes.T
 
 
@@ -103,7 +103,7 @@ class ETA(Tent):
 
 
 class TIPI(Tent):
-    """As on CIFAR-10, the statistics that follow the stream left out: at N = 100 answers do not use them."""
+    """As on CIFAR-10, the running statistics left out: at N = 100 predictions do not use them."""
 
     def __call__(self, x: Tensor) -> Tensor:
         moved = x.clone().requires_grad_(True)
@@ -116,8 +116,8 @@ class TIPI(Tent):
         self.optimizer.step()
         self.optimizer.zero_grad()
         with torch.no_grad():
-            answer: Tensor = self.model(x)
-        return answer
+            after: Tensor = self.model(x)
+        return after
 
 
 class TTC(Tent):
@@ -127,9 +127,9 @@ class TTC(Tent):
         super().__init__(model)
         self.seen, self.features = 0, torch.empty(0)
         head = [module for module in self.model.modules() if isinstance(module, nn.Linear)][-1]
-        head.register_forward_pre_hook(self._remember)
+        head.register_forward_pre_hook(self._read_features)
 
-    def _remember(self, module: nn.Module, inputs: tuple[Tensor]) -> None:
+    def _read_features(self, module: nn.Module, inputs: tuple[Tensor]) -> None:
         self.features = inputs[0]
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -145,8 +145,8 @@ class TTC(Tent):
         if self.seen % max(1, math.floor(200 / len(x) + 0.5)) == 0:
             self.optimizer.step()
             self.optimizer.zero_grad()
-        answer: Tensor = fused.detach()
-        return answer
+        output: Tensor = fused.detach()
+        return output
 
 
 class Floor:

@@ -25,7 +25,7 @@ from ttc.models.building import build
 from ttc.models.cifar_resnet import CifarResNet
 from ttc.models.wide_resnet import WideResNet
 
-Answer = Callable[[Tensor], Tensor]
+Predict = Callable[[Tensor], Tensor]
 MODELS: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...]]] = {  # builder, size of image, batch sizes
     "resnet20": (lambda: CifarResNet(20), 32, (1, 16, 100, 200)),
     "wrn-16-4": (lambda: WideResNet(16, 4), 32, (1, 16, 100, 200)),
@@ -33,8 +33,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], int, tuple[int, ...]]] = {  # b
 }
 
 
-def contestants(model: nn.Module, compiled: bool) -> dict[str, Answer]:
-    found: dict[str, Answer] = {
+def contestants(model: nn.Module, compiled: bool) -> dict[str, Predict]:
+    found: dict[str, Predict] = {
         "ttc literal": literal.TTC(model),
         "ttc ours": ttc.adapt(model, "ttc"),
         "ttc ours, selected": ttc.adapt(model, "ttc", propagate="selected"),
@@ -47,17 +47,17 @@ def contestants(model: nn.Module, compiled: bool) -> dict[str, Answer]:
     return {**found, "ttc ours, compiled": ttc.adapt(model, "ttc", compile=True)} if compiled else found
 
 
-def milliseconds(answers: dict[str, Answer], images: Tensor, seconds: float, rounds: int) -> dict[str, float]:
+def milliseconds(steps: dict[str, Predict], images: Tensor, seconds: float, rounds: int) -> dict[str, float]:
     """Medians of as many rounds as the seconds allow, and ``rounds`` at least."""
     for _ in range(min(2, rounds // 2)):
-        for answer in answers.values():
-            answer(images)
-    spent: dict[str, list[float]] = {name: [] for name in answers}
+        for predict in steps.values():
+            predict(images)
+    spent: dict[str, list[float]] = {name: [] for name in steps}
     begin = time.perf_counter()
     while len(spent["floor"]) < rounds or time.perf_counter() - begin < seconds:
-        for name, answer in answers.items():
+        for name, predict in steps.items():
             start = time.perf_counter()
-            answer(images)
+            predict(images)
             spent[name].append(time.perf_counter() - start)
     return {name: round(1000 * statistics.median(times), 2) for name, times in spent.items()}
 
@@ -70,18 +70,18 @@ def ratios(took: dict[str, float]) -> dict[str, float]:
     }
 
 
-def peak_megabytes(answer: Answer, images: Tensor) -> float:
-    """The most memory that tensors took at once during a step, above what was held before it; not the first step."""
+def peak_megabytes(predict: Predict, images: Tensor) -> float:
+    """The peak memory of tensors during a step, above what was allocated before it; not the first step."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
-        answer(images)
-    held = most = 0
+        predict(images)
+    allocated = peak = 0
     assert profile.profiler is not None
     for event in profile.profiler.kineto_results.events():
         if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
-    return round(most / 1e6, 1)
+            allocated += event.nbytes()
+            peak = max(peak, allocated)
+    return round(peak / 1e6, 1)
 
 
 def main() -> None:
@@ -101,12 +101,12 @@ def main() -> None:
         model = make().eval()
         for count in given.sizes or sizes:
             images = torch.rand(count, 3, size, size)
-            answers = contestants(model, not given.no_compile)
-            took = milliseconds(answers, images, given.seconds, given.rounds)
-            memory = {step: peak_megabytes(answers[step], images) for step in ("ttc literal", "ttc ours")}
-            share = round(memory["ttc ours"] / memory["ttc literal"], 2)
-            found[f"{name}, N = {count}"] = {"ms": took, "ratios": ratios(took), "MB": memory, "memory ratio": share}
-            print(f"{name}, N = {count}: {ratios(took)}, memory {share}", file=sys.stderr, flush=True)
+            steps = contestants(model, not given.no_compile)
+            took = milliseconds(steps, images, given.seconds, given.rounds)
+            memory = {step: peak_megabytes(steps[step], images) for step in ("ttc literal", "ttc ours")}
+            fraction = round(memory["ttc ours"] / memory["ttc literal"], 2)
+            found[f"{name}, N = {count}"] = {"ms": took, "ratios": ratios(took), "MB": memory, "memory ratio": fraction}
+            print(f"{name}, N = {count}: {ratios(took)}, memory {fraction}", file=sys.stderr, flush=True)
             given.output.write_text(json.dumps(found, indent=1) + "\n")
     print(f"written to {given.output}")
 

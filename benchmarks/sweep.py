@@ -3,8 +3,8 @@
     python benchmarks/sweep.py --images 500
 
 Seven methods on fifteen corruptions of the embedded images at severity 5, N = 100; wall time, corrupting not counted.
-By method: the literal one's seconds, and ours, the time of its cells divided by the workers; what is in no cell, to
-start the workers and to keep SOURCE's answers, stands apart.
+Per method: the seconds of the literal one, and ours, the time of its cells divided by the workers; what belongs to no
+cell, starting the workers and predicting with SOURCE once, is listed separately.
 """
 
 import argparse
@@ -43,8 +43,8 @@ LITERAL: dict[str, Callable[[nn.Module], Callable[[Tensor], Tensor]]] = {
 
 
 def accuracy(model: nn.Module, method: str, images: Tensor, labels: Tensor) -> float:
-    answer = LITERAL[method](model)
-    right = [(answer(x).argmax(1) == y).sum() for x, y in zip(images.split(100), labels.split(100), strict=True)]
+    predict = LITERAL[method](model)
+    right = [(predict(x).argmax(1) == y).sum() for x, y in zip(images.split(100), labels.split(100), strict=True)]
     return 100 * float(torch.stack(right).sum()) / len(images)
 
 
@@ -58,13 +58,13 @@ def main() -> None:
         grid = Grid(methods=tuple(map(Spec.read, LITERAL)), images=given.images)
         wanted = cells(grid, workload)
         corruptions = list(dict.fromkeys(cell.corruptions[0] for cell in wanted))
-        shown = {name: workload.domain(Domain(name, 5), given.images, cached=True) for name in corruptions}
+        domains = {name: workload.domain(Domain(name, 5), given.images, cached=True) for name in corruptions}
         found: dict[str, dict[str, float]] = {"literal": {}, "ours": {}}
         taken: dict[str, dict[str, float]] = {"literal": {}, "ours": {}}
         start, model = time.perf_counter(), embedded()
         for method in LITERAL:
             begun, marks = time.perf_counter(), []
-            for images in shown.values():
+            for images in domains.values():
                 labels = np.asarray(images.labels, np.int64)
                 stream = scenarios.stream(Spec.read(wanted[0].scenario), [labels], 100, wanted[0].seed)
                 order = np.concatenate([batch.image for batch in stream])

@@ -13,12 +13,12 @@ ALLOWED: dict[str, set[str]] = {
     "core": set(),
     "nn": {"core"},
     "fast": {"nn", "core"},
-    "clustering": {"nn", "core", "fast"},
+    "clustering": {"core", "fast"},
     "methods": {"clustering", "nn", "core", "fast"},
     "corruptions": set(),
     "data": {"corruptions"},
-    "models": {"core", "data"},
-    "deploy": {"core", "nn", "methods", "data"},
+    "models": set(),
+    "deploy": {"core", "nn", "data"},
     "bench": {"core", "clustering", "methods", "models", "data", "corruptions"},
     "report": {"bench"},
     "studies": {"bench", "report", "core", "nn", "clustering", "data"},
@@ -64,7 +64,7 @@ def test_imports_point_down(path: Path) -> None:
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_every_allowed_edge_exists(package: str) -> None:
     existing = {other for path in FILES if package_of(path) == package for other in edges(path)}
-    assert existing == ALLOWED[package] | existing, f"remove from ALLOWED: {sorted(ALLOWED[package] - existing)}"
+    assert ALLOWED[package] <= existing, f"remove from ALLOWED: {sorted(ALLOWED[package] - existing)}"
 
 
 def test_the_arrows_have_no_cycle() -> None:

@@ -89,6 +89,12 @@ def test_a_summary_fits_eighty_columns(place: Path, monkeypatch: pytest.MonkeyPa
     assert max(len(line) for line in output.splitlines() if "fog" in line) <= 50
 
 
+def test_an_empty_store_has_no_table(tmp_path: Path) -> None:
+    Store(tmp_path / "a.sqlite").close()
+    assert ttc("results", "--store", str(tmp_path / "a.sqlite")) == (0, "\n0 finished cells\n")
+    assert ttc("results", "--store", str(tmp_path / "a.sqlite"), "--summary") == (0, "0 finished cells\n")
+
+
 def test_a_difference_of_nothing_has_no_minus_sign(place: Path) -> None:
     ttc("run", *GRID, "--workers", "1")
     _, output = ttc("results", "--store", "a.sqlite", "--compare", "norm,norm")

@@ -115,7 +115,7 @@ def test_single_images_teach_as_batches_of_the_window_do(name: str, model: nn.Mo
         singly(image[None])
     for batch in images.split(WINDOW):
         plain(batch)
-    state, expected = singly.base.state_dict(), plain.state()
+    state, expected = singly.base.state_dict(), plain.state_dict()
     assert state["model"].keys() == expected["model"].keys()
     for key, value in expected["model"].items():
         assert torch.equal(state["model"][key], value), key

@@ -81,7 +81,7 @@ def test_smaller_profiles_share_cells() -> None:
 
 def test_an_unknown_study_is_rejected() -> None:
     with pytest.raises(
-        TTCError, match=r"there is no study 'componets' \(did you mean 'components'\?\); choose cifar10c"
+        TTCError, match=r"unknown study 'componets' \(did you mean 'components'\?\); choose from: cifar10c"
     ):
         study_named("componets")
 

@@ -21,7 +21,7 @@ from ttc.studies.profiles import SETTINGS, setup
 
 def test_a_study_shows_ours_beside_the_papers(finished: Path) -> None:
     output = (finished / "cifar10c.txt").read_text()
-    assert "22 cells, 0 finished before" in output
+    assert "22 cells; results go to results.sqlite" in output
     assert re.search(r"TTC +\d+\.\d +\d+\.\d\d +87\.3 +−\d+\.\d", output)
     assert "TTC improves on TENT." in output
     assert "note: ETA: the paper's ETA predicts almost as NORM does" in output
@@ -151,7 +151,7 @@ def test_a_dry_run_counts_cells(there: Path) -> None:
         (["reproduce", "cifar10c", "--on", "imagenetc"], "--on is for components, collapse"),
         (
             ["reproduce", "imagenetc", "--profile", "paper", "--data", "."],
-            "the paper profile of imagenetc needs what is not",
+            "the paper profile of imagenetc needs what is missing here",
         ),
         (["report"], "there is nothing to report in"),
     ],

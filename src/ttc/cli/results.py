@@ -80,6 +80,8 @@ def results(
         from ttc.bench.comparison import summaries
 
         print_summaries(console, summaries(rows))
+        if not rows:
+            console.print("0 finished cells")
     else:
         _write(rows, format, output, traces, console)
         if format is Format.table and not failed and len(chosen) > len(rows):
@@ -145,7 +147,8 @@ def _print_table(rows: "Sequence[Row]", console: "Console") -> None:
         "MB": [decimal(row.cost["peak_memory_mb"], 1) for row in rows],
     }
     cells = [(row.protocol, names[row.protocol.hash]) for row in rows]
-    print_cells(console, cells, figures, optional=("MB", "passes", "ECE %", "NLL", "ms/batch"))
+    if cells:
+        print_cells(console, cells, figures, optional=("MB", "passes", "ECE %", "NLL", "ms/batch"))
     console.print(f"\n{plural(len(rows), 'finished cell')}")
 
 

@@ -7,7 +7,6 @@ from ttc.clustering.assignment import (
     first_view,
     mean_of_probabilities,
     mean_of_views,
-    softmax_entropy,
 )
 from ttc.clustering.augmentation import BatchAugmentation, Normalize
 from ttc.clustering.cycle import ClusteringAdapter, Step
@@ -41,6 +40,7 @@ from ttc.clustering.views import (
     in_input_units,
     vertical_flip,
 )
+from ttc.core.entropy import softmax_entropy
 
 __all__ = [
     "Assignment",

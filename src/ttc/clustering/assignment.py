@@ -9,6 +9,7 @@ from torch import Tensor
 from ttc.clustering.views import View
 from ttc.core.adapter import require_finite
 from ttc.core.classifier import Classifier, Prediction
+from ttc.core.entropy import softmax_entropy
 
 
 class Assignment(NamedTuple):
@@ -65,25 +66,6 @@ def mean_of_probabilities(logits: Sequence[Tensor]) -> Tensor:
         [[0.5, 0.5]]
     """
     return torch.stack([one.log_softmax(1) for one in logits]).logsumexp(0) - torch.tensor(len(logits)).log().item()
-
-
-def softmax_entropy(logits: Tensor) -> Tensor:
-    """Compute the entropy in nats of each row's softmax, in float32 at least.
-
-    .. math:: H(x) = -\\sum_k p_k \\log p_k
-
-    Args:
-        logits: (N, K).
-
-    Returns:
-        Entropies (N,).
-
-    Example:
-        >>> softmax_entropy(torch.zeros(1, 4)).exp().round(decimals=4).tolist()
-        [4.0]
-    """
-    log_probability = logits.log_softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    return -(log_probability.exp() * log_probability).sum(1)
 
 
 def assign(model: Classifier, x: Tensor, views: Sequence[View], fuse: Fuse, *, together: bool = False) -> Assignment:

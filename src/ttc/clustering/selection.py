@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ttc.clustering.assignment import Assignment, softmax_entropy
+from ttc.clustering.assignment import Assignment
+from ttc.core.entropy import softmax_entropy
 from ttc.core.part import Part, SmallBatches
 from ttc.errors import TTCError
 

@@ -6,6 +6,7 @@ from ttc.core.checkpoint import read as read_adaptation
 from ttc.core.classifier import Classifier, Prediction, find_head
 from ttc.core.inspection import Inspection, inspect
 from ttc.core.part import Part, SmallBatches
+from ttc.core.predict_only import PredictOnly
 from ttc.core.state import Snapshot
 from ttc.core.statistics import freeze_statistics
 
@@ -15,6 +16,7 @@ __all__ = [
     "Classifier",
     "Inspection",
     "Part",
+    "PredictOnly",
     "Prediction",
     "SavedAdaptation",
     "SmallBatches",

@@ -85,7 +85,7 @@ class PredictionMonitor:
         return self.usual_classes.samples > 0
 
     def discard_recent(self) -> None:
-        """Start the recent averages anew, with the same history: after a rollback they describe another model."""
+        """Clear the recent averages but not the history: after a rollback they describe another model."""
         self.histogram, self.entropy = MovingAverage(self.histogram.span), MovingAverage(self.entropy.span)
 
     def extend_history(self, samples: int) -> None:

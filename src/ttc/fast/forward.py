@@ -40,6 +40,12 @@ class FastForward:
         True
     """
 
+    # What a copy needs, then what is looked up in the network again.
+    __slots__ = (
+        *("network", "compile", "autocast", "program", "channels_last"),
+        *("_bound", "_children", "_forwards", "_hooks", "_inner", "_per_sample", "_plain"),
+    )
+
     def __init__(self, network: nn.Module, *, compile: bool = False, autocast: bool = False) -> None:
         self.network, self.compile, self.autocast = network, compile, autocast
         self.program = capture(network)
@@ -133,10 +139,11 @@ class FastForward:
             set_layout_(self.network, torch.contiguous_format)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: vars(self)[name] for name in ("network", "compile", "autocast", "program", "channels_last")}
+        return {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        for name, value in state.items():
+            setattr(self, name, value)
         self._bound = False  # the network may not be complete yet
 
 

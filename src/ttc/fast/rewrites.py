@@ -29,7 +29,7 @@ RELUS = (F.relu, torch.relu)
 IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """One call of ``function`` with the values of ``inputs``; its result becomes the value of ``output``."""
 
     function: Callable[..., Any]
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 class BoundProgram(NamedTuple):
     """The calls that compute the output of a network, in order."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[Instruction, ...]
     output: int
     size: int
 
@@ -74,7 +74,7 @@ def bind(program: Program, network: nn.Module, batches: int = 1) -> BoundProgram
     for slot, position in last.items():
         if slot != final:
             dead[position].append(slot)
-    steps = tuple(Step(*call, tuple(gone)) for call, gone in zip(calls, dead, strict=True))
+    steps = tuple(Instruction(*call, tuple(gone)) for call, gone in zip(calls, dead, strict=True))
     return BoundProgram(steps, final, len(program.nodes) + 1)
 
 

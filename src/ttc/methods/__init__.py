@@ -105,7 +105,7 @@ def adapt(
             or ``"window"`` choose how (:func:`ttc.methods.small_batches.with_small_batches`).
         accelerate: Run the network in a faster form with the same outputs up to rounding (:mod:`ttc.fast`); ``False``
             runs it as written.
-        compile: Compile the network: a minute at the first batch of each shape, needs a C++ compiler.
+        compile: Compile the network: a minute at the second batch of each shape, needs a C++ compiler.
         autocast: Compute in bfloat16 where the hardware has it.
         **options: Options of the method (``ttc methods NAME`` explains them); ``optimizer`` is a factory such as
             ``partial(torch.optim.Adam, lr=1e-3)``.

@@ -69,10 +69,11 @@ class Method:
         """The options that ``ttc.adapt`` passes on to the builder, by name."""
         bound = self.build.keywords if isinstance(self.build, partial) else {}
         meanings, hints = _sections(self._function)[1], _hints(self._function)
+        _, *parameters = inspect.signature(self.build).parameters.values()  # the first is the classifier
         return {
             p.name: Option(p.name, p.default, _choices(hints.get(p.name)), meanings.get(p.name, ""))
-            for p in inspect.signature(self.build).parameters.values()
-            if p.kind is p.KEYWORD_ONLY and p.name not in bound
+            for p in parameters
+            if p.kind in {p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD} and p.name not in bound
         }
 
     def validate(self, options: Mapping[str, Any]) -> None:
