@@ -7,15 +7,11 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.transcription import with_batch_statistics
 
 
 def test_come_by_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
-    network = copy.deepcopy(model).eval().requires_grad_(False)
-    theta: list[Tensor] = []
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-            theta += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
+    network, theta = with_batch_statistics(model)
     optimizer = torch.optim.SGD(theta, lr=0.1)
     adapter = ttc.adapt(model, "come", accelerate=False, optimizer=partial(torch.optim.SGD, lr=0.1))
     tent = ttc.adapt(model, "tent", accelerate=False, optimizer=partial(torch.optim.SGD, lr=0.1))

@@ -1,12 +1,12 @@
 """DeYO against a literal transcription of its steps, and its entropy part alone."""
 
-import copy
 import math
 
 import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.transcription import with_batch_statistics
 
 
 def shuffled(x: Tensor, order: Tensor) -> Tensor:
@@ -22,12 +22,7 @@ def shuffled(x: Tensor, order: Tensor) -> Tensor:
 
 
 def test_deyo_by_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
-    network = copy.deepcopy(model).eval().requires_grad_(False)
-    theta: list[Tensor] = []
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-            theta += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
+    network, theta = with_batch_statistics(model)
     optimizer = torch.optim.Adam(theta, lr=1e-3)
     adapter = ttc.adapt(model, "deyo", accelerate=False, seed=7)
     sizes = []

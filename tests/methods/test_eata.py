@@ -1,6 +1,5 @@
 """EATA against a literal transcription of its steps, and its limit without the Fisher term."""
 
-import copy
 import math
 from collections.abc import Callable
 from functools import partial
@@ -11,18 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.transcription import with_batch_statistics
 
 Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
-
-
-def with_batch_statistics(source: nn.Module) -> tuple[nn.Module, list[Tensor]]:
-    network = copy.deepcopy(source).eval().requires_grad_(False)
-    parameters = []
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-            parameters += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
-    return network, parameters
 
 
 def test_eata_by_its_steps(model: nn.Module, stream: list[Tensor], labelled: Images) -> None:

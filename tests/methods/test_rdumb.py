@@ -1,6 +1,5 @@
 """RDumb against a literal transcription of its steps, and its limit without resets."""
 
-import copy
 import math
 
 import pytest
@@ -8,16 +7,12 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.transcription import with_batch_statistics
 
 
 def transcription(source: nn.Module, stream: list[Tensor], period: int) -> list[Tensor]:
     limit, margin = 0.4 * math.log(4), 0.4 * math.sqrt(10 / 4)
-    network = copy.deepcopy(source).eval().requires_grad_(False)
-    theta: list[Tensor] = []
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-            theta += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
+    network, theta = with_batch_statistics(source)
     start = [p.detach().clone() for p in theta]
     outputs = []
     for step, x in enumerate(stream):

@@ -1,6 +1,5 @@
 """ROID against a literal transcription of its steps, and its limits without its parts."""
 
-import copy
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.transcription import with_batch_statistics
 from ttc.clustering import Assignment, BatchAugmentation, ClusteringAdapter, batch_mean, default_optimizer
 from ttc.core import Classifier
 from ttc.methods.roid import soft_likelihood_ratio
@@ -19,12 +19,7 @@ def unit(values: Tensor) -> Tensor:
 
 
 def test_roid_by_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
-    network = copy.deepcopy(model).eval().requires_grad_(False)
-    theta: list[Tensor] = []
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-            theta += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
+    network, theta = with_batch_statistics(model)
     start = [p.detach().clone() for p in theta]
     optimizer = torch.optim.Adam(theta, lr=1e-3)
     augment = BatchAugmentation(padding="reflect", blur=None, noise=0.0)

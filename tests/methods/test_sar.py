@@ -1,6 +1,5 @@
 """SAR against a literal transcription of its steps, its limit at radius 0, and its recovery."""
 
-import copy
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -10,17 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.transcription import with_batch_statistics
 from ttc.methods.sar import SAR
-
-
-def with_batch_statistics(source: nn.Module) -> tuple[nn.Module, list[Tensor]]:
-    network = copy.deepcopy(source).eval().requires_grad_(False)
-    parameters = []
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm2d):
-            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
-            parameters += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
-    return network, parameters
 
 
 def entropies(logits: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ttc.clustering.assignment import Assignment, softmax_entropy
+from ttc.clustering.assignment import Assignment
+from ttc.core.entropy import softmax_entropy
 from ttc.errors import TTCError
 
 Loss = Callable[[Assignment], Tensor]
