@@ -40,8 +40,8 @@ def accuracy(predict: Callable[[Tensor], Tensor], batches: list[tuple[Tensor, Te
 def test_the_source_model_predicts_as_it_was_trained(
     name: str, small: bool | str, model: nn.Module, stream: list[Tensor]
 ) -> None:
-    options = OPTIONS.get(name, {})
-    adapter, source = ttc.adapt(model, name, small_batches=small, **options), ttc.adapt(model, "source")
+    adapter = ttc.adapt(model, name, small_batches=small, **OPTIONS.get(name, {}))
+    source = ttc.adapt(model, "source")
     before = source_classifier(adapter)
     for batch in stream:
         adapter(batch)

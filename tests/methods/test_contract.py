@@ -20,12 +20,13 @@ from ttc.core import Adapter
 CACHES = {"_accepted", "runner"}  # accepted shapes and bound forward passes: predictions do not depend on them
 SOURCE_IMAGES = torch.rand(48, 3, 8, 8, generator=torch.Generator().manual_seed(3))
 OPTIONS: dict[str, dict[str, Any]] = {  # what a method cannot be built without, or is faster with
+    "eata": {"source_images": SOURCE_IMAGES},
     "memo": {"views": 2},
     "rmt": {"source_images": SOURCE_IMAGES, "warm_up_samples": 0},
 }
-OWN = (  # each class once
+OWN = (  # each kind of state once, in a window of recent images
     *("source", "norm", "norm-blend", "norm-ema", "t3a", "tent", "eta", "tipi", "ttc", "tent+flip"),
-    *("lame", "shot-im", "delta", "tast", "tsd", "ttc-memory", "cotta", "rotta", "rmt", "tesla", "adacontrast"),
+    *("lame", "cotta", "rotta", "roid"),
 )
 NAMES = [*sorted(ttc.METHODS), *(f"{name}/window" for name in OWN)]
 STATELESS = {"source", "norm", "norm-blend", "source+flip", "norm+flip", "lame"}  # these have nothing to learn

@@ -13,8 +13,9 @@ from ttc.clustering.augmentation import BatchAugmentation, Normalize
 from ttc.clustering.augmix import augmix
 from ttc.clustering.contrast import contrastive_loss
 from ttc.clustering.cycle import ClusteringAdapter, Step
-from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, entropy, similarity
+from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, conservative_entropy, entropy, similarity
 from ttc.clustering.memory import BalancedMemory
+from ttc.clustering.penalty import FisherPenalty, Penalty
 from ttc.clustering.selection import BelowMeanEntropy, ClassBalanced, NotSingle, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.stored_neighbour import StoredNeighbour
 from ttc.clustering.strong_view import strong_view
@@ -35,6 +36,7 @@ from ttc.clustering.update import (
 )
 from ttc.clustering.views import (
     GaussianNoise,
+    PatchShuffle,
     RandomResizedCrop,
     RandomRotation,
     RandomView,
@@ -57,12 +59,15 @@ __all__ = [
     "ClassBalanced",
     "ClusteringAdapter",
     "Diversity",
+    "FisherPenalty",
     "Fuse",
     "GaussianNoise",
     "Loss",
     "Normalize",
     "NotSingle",
     "OptimizerFactory",
+    "PatchShuffle",
+    "Penalty",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomView",
@@ -79,6 +84,7 @@ __all__ = [
     "augmix",
     "batch_mean",
     "batches_for",
+    "conservative_entropy",
     "contrastive_loss",
     "default_optimizer",
     "entropy",

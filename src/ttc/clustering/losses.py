@@ -1,5 +1,6 @@
 """Losses of the U-step, one value per sample: the caller selects and averages."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from ttc.clustering.assignment import Assignment
 from ttc.core.classifier import Prediction
+from ttc.core.entropy import softmax_entropy
 from ttc.errors import TTCError
 
 Loss = Callable[[Assignment], Tensor]
@@ -36,6 +38,24 @@ class Diversity:
         logits = assignment.logits
         mean = logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32)).mean(0)
         return (self.weight * (mean * (mean + 1e-5).log()).sum()).expand(len(logits))
+
+
+def conservative_entropy(assignment: Assignment) -> Tensor:
+    """Return the entropy of the beliefs and the uncertainty of each assigned label: (N,) (COME).
+
+    .. math:: b_k = e^{f_k} / S, \\quad u = K / S, \\quad S = \\sum_k e^{f_k} + K
+
+    That is the entropy of K + 1 classes whose last logit is ln K. The norm of the logits is constant in the backward
+    pass, so that the loss cannot fall by making every prediction more confident.
+
+    Args:
+        assignment: Its fused logits are the evidence.
+    """
+    logits = assignment.logits.to(assignment.entropy)
+    norm = logits.norm(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
+    logits = logits / norm * norm.detach()
+    uncertainty = torch.full_like(logits[:, :1], math.log(logits.shape[1]))
+    return softmax_entropy(torch.cat([logits, uncertainty], 1))
 
 
 def similarity(features: Tensor, neighbour: Tensor, bandwidth: float = 1.0) -> Tensor:

@@ -52,7 +52,7 @@ class RandomView(Part):
 
     state_attributes: ClassVar[tuple[str, ...]] = ("step",)
     seed: int = field(default=0, kw_only=True)
-    step: int = field(default=0, init=False)
+    step: int = field(default_factory=int, init=False)  # set on the instance, as a reset does
 
     def __call__(self, x: Tensor) -> Tensor:
         raise NotImplementedError("a random view defines what it does to a batch")
@@ -131,6 +131,33 @@ def random_flip(x: Tensor, generator: torch.Generator) -> Tensor:
     return torch.where(flipped.to(x.device).view(-1, 1, 1, 1), x.flip(-1), x)
 
 
+@dataclass
+class PatchShuffle(RandomView):
+    """Cuts each image into a grid of patches and puts them back in a random order of its own.
+
+    It destroys the shape of objects and keeps their texture (DeYO). Sides that are no multiple of ``grid`` are resized
+    to one, bilinear, and back.
+
+    Args:
+        grid: The patches per side.
+    """
+
+    grid: int = 4
+
+    def __post_init__(self) -> None:
+        if self.grid < 1:
+            raise TTCError(f"the patches per side are a positive number, got {self.grid}")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        height, width = _images(x).shape[-2:]
+        patch = max(1, height // self.grid), max(1, width // self.grid)
+        size = patch[0] * self.grid, patch[1] * self.grid
+        patches = F.unfold(_resize(x, size), patch, stride=patch)  # (N, C·h·w, grid²)
+        order = torch.rand(len(x), self.grid**2, generator=self.draws()).argsort(1).to(x.device)
+        patches = patches.gather(2, order[:, None].expand(-1, patches.shape[1], -1))
+        return _resize(F.fold(patches, size, patch, stride=patch), (height, width))
+
+
 def in_input_units(pixels: Tensor, normalize: tuple[Sequence[float], Sequence[float]] | None) -> Tensor:
     """Convert a difference of pixels (N, C, H, W) to the scale of inputs standardized with ``(mean, std)``."""
     if normalize is None:
@@ -143,6 +170,13 @@ def _images(x: Tensor) -> Tensor:
     if x.ndim != 4:
         raise TTCError(f"a view of images takes (N, C, H, W), got shape {tuple(x.shape)}; choose another method")
     return x
+
+
+def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
+    if x.shape[-2:] == size:
+        return x
+    precise = x.to(torch.promote_types(x.dtype, torch.float32))
+    return F.interpolate(precise, size, mode="bilinear", align_corners=False, antialias=True).to(x.dtype)
 
 
 def _resampled(x: Tensor, theta: Tensor) -> Tensor:

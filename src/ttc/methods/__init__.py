@@ -36,6 +36,12 @@ _MODULES = (
     "rmt",
     "tesla",
     "adacontrast",
+    "eata",
+    "sar",
+    "rdumb",
+    "deyo",
+    "come",
+    "roid",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
@@ -141,7 +147,8 @@ def adapt(
                 if isinstance(network, Classifier):
                     accelerate_(network, compile=compile, autocast=autocast)
         adapter.mark_initial()
-    adapter.config = AdapterConfig(entry.name, options if head is None else {**options, "head": head})
+    config = AdapterConfig(entry.name, options if head is None else {**options, "head": head})
+    adapter.config = config.without_tensors()
     return adapter
 
 

@@ -11,7 +11,13 @@ from ttc.nn.normalization import (
     WindowNorm,
     track_statistics,
 )
-from ttc.nn.preparation import copy_with_trainable_norms, copy_with_trainable_parameters, frozen_copy, source_classifier
+from ttc.nn.preparation import (
+    below_top,
+    copy_with_trainable_norms,
+    copy_with_trainable_parameters,
+    frozen_copy,
+    source_classifier,
+)
 from ttc.nn.renormalization import BatchRenorm
 from ttc.nn.source_images import require_source_images
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
@@ -27,6 +33,7 @@ __all__ = [
     "Statistics",
     "StatisticsNorm",
     "WindowNorm",
+    "below_top",
     "copy_with_trainable_norms",
     "copy_with_trainable_parameters",
     "frozen_copy",
