@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import random_flip, strong_view
+from ttc.core import seeded_generator
 
 
 class Literal:
@@ -23,7 +24,7 @@ class Literal:
         self.optimizer = torch.optim.SGD(
             self.query.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4
         )
-        generator = torch.Generator().manual_seed(seed << 32)
+        generator = seeded_generator(seed, 0)
         self.queue = F.normalize(torch.randn(capacity, 16, generator=generator)).double()
         self.labels = torch.randint(4, (capacity,), generator=generator)
         self.bank: list[tuple[Tensor, Tensor]] = []
@@ -47,7 +48,7 @@ class Literal:
         return torch.stack(found)
 
     def __call__(self, x: Tensor) -> Tensor:
-        generator = torch.Generator().manual_seed((self.seed << 32) + self.step)
+        generator = seeded_generator(self.seed, self.step)
         w, q, k = random_flip(x, generator), strong_view(x, generator), strong_view(x, generator)
         self.query.train(), self.key.train()
         with torch.no_grad():

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import BatchAugmentation
+from ttc.core import seeded_generator
 
 
 def batch_statistics(source: nn.Module) -> nn.Module:
@@ -20,7 +21,7 @@ def batch_statistics(source: nn.Module) -> nn.Module:
 
 
 def draws(seed: int, step: int) -> torch.Generator:
-    return torch.Generator().manual_seed((seed << 32) + step)
+    return seeded_generator(seed, step)
 
 
 @pytest.mark.parametrize(("threshold", "augmented"), [(1.0, True), (0.0, False)])

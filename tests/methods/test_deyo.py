@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 import ttc
 from tests.methods.transcription import with_batch_statistics
+from ttc.core import seeded_generator
 
 
 def shuffled(x: Tensor, order: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ def test_deyo_by_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
         torch.testing.assert_close(adapter(x), logits.detach(), rtol=1e-5, atol=1e-5)
         entropy = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
         first = (entropy < 0.5 * math.log(4)).nonzero().flatten()
-        order = torch.rand(len(first), 16, generator=torch.Generator().manual_seed((7 << 32) + step)).argsort(1)
+        order = torch.rand(len(first), 16, generator=seeded_generator(7, step)).argsort(1)
         with torch.no_grad():
             p = logits[first].softmax(1)
             destroyed = network(shuffled(x[first], order)).softmax(1)

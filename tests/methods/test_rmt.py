@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import BatchAugmentation
+from ttc.core import seeded_generator
 
 SOURCE = torch.rand(40, 3, 8, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
 LABELS = torch.arange(40) % 4
@@ -95,7 +96,7 @@ def test_rmt_by_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
         seed=2,
         accelerate=False,
     )
-    generator = torch.Generator().manual_seed(2 << 32)
+    generator = seeded_generator(2, 0)
     first, second = torch.empty(128, 16), torch.empty(128, 128)
     for weight in (first, second):
         bound = 1 / math.sqrt(weight.shape[1])
@@ -106,7 +107,7 @@ def test_rmt_by_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
     literal = Literal(double, adapter.projector)
     literal.warm_up(torch.cat([torch.randperm(40, generator=generator) for _ in range(3)]), 6)
     for step, batch in enumerate(stream):
-        draws = torch.Generator().manual_seed((2 << 32) + step)
+        draws = seeded_generator(2, step)
         x = batch.double()
         torch.testing.assert_close(adapter(x), literal(x, draws), rtol=1e-5, atol=1e-5)
 

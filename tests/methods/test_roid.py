@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import ttc
 from tests.methods.transcription import with_batch_statistics
 from ttc.clustering import Assignment, BatchAugmentation, ClusteringAdapter, batch_mean, default_optimizer
-from ttc.core import Classifier
+from ttc.core import Classifier, seeded_generator
 from ttc.methods.roid import soft_likelihood_ratio
 from ttc.nn import copy_with_trainable_norms
 
@@ -37,7 +37,7 @@ def test_roid_by_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
         sizes.append(int(kept.sum()))
         q = p.clamp(max=0.99)
         ratio = -(q * torch.log(q / (1 - q) + 1e-5)).sum(1)
-        other = network(augment(x[kept], torch.Generator().manual_seed((5 << 32) + step)))
+        other = network(augment(x[kept], seeded_generator(5, step)))
         plain = logits[kept]
         one = -(plain.softmax(1) * other.log_softmax(1)).sum(1)
         two = -(other.softmax(1) * plain.log_softmax(1)).sum(1)

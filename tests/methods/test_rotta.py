@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import BatchAugmentation
+from ttc.core import seeded_generator
 
 
 class Robust(nn.Module):
@@ -92,7 +93,7 @@ class Literal:
         self.student.train(), self.teacher.train()
         with torch.no_grad():
             labels = self.teacher(images).softmax(1)
-        outputs = self.student(BatchAugmentation()(images, torch.Generator().manual_seed((7 << 32) + self.updates)))
+        outputs = self.student(BatchAugmentation()(images, seeded_generator(7, self.updates)))
         weights = torch.exp(-ages) / (1 + torch.exp(-ages))
         (weights * -(labels * outputs.log_softmax(1)).sum(1)).mean().backward()
         self.optimizer.step()

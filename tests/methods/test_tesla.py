@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import AugmentationPolicy
+from ttc.core import seeded_generator
 from ttc.methods.tesla import easy_view
 
 
@@ -74,7 +75,7 @@ def test_tesla_by_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
     adapter: Any = ttc.adapt(double, "tesla", momentum=0.9, seed=4, accelerate=False)
     literal = Literal(double, adapter.hard.policy)
     for step, batch in enumerate(stream):
-        generator = torch.Generator().manual_seed((4 << 32) + step)
+        generator = seeded_generator(4, step)
         torch.testing.assert_close(adapter(batch.double()), literal(batch.double(), generator), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(adapter.hard.policy.logits, literal.policy.logits, rtol=1e-5, atol=1e-5)
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttc.clustering import Normalize, OptimizerFactory, Updater, random_flip, strong_view, update_average_
-from ttc.core import Adapter, Classifier, Prediction, require_finite
+from ttc.core import Adapter, Classifier, Prediction, require_finite, seeded_generator
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_parameters, track_statistics
@@ -57,7 +57,7 @@ class AdaContrast(Adapter):
         self.normalize, self.seed = normalize, seed
         self.seen = self.calls = 0
         rows = model.head_weight.detach()  # (K, D)
-        generator = torch.Generator().manual_seed(seed << 32)
+        generator = seeded_generator(seed, 0)
         self.queue = F.normalize(torch.randn(capacity, rows.shape[1], generator=generator)).to(rows)
         self.queue_labels = torch.randint(len(rows), (capacity,), generator=generator).to(rows.device)
         self.bank_features = rows.new_empty(0, rows.shape[1])
@@ -65,7 +65,7 @@ class AdaContrast(Adapter):
 
     def adapt(self, x: Tensor) -> Tensor:
         """Return the logits after the update, with the running statistics."""
-        generator = torch.Generator().manual_seed((self.seed << 32) + self.calls)
+        generator = seeded_generator(self.seed, self.calls)
         weak = random_flip(x, generator)
         one, other = (strong_view(x, generator, self.normalize) for _ in range(2))
         with track_statistics(self.model):

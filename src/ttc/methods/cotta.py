@@ -20,7 +20,7 @@ from ttc.clustering import (
     symmetric_cross_entropy,
     update_average_,
 )
-from ttc.core import Adapter, Classifier, require_finite
+from ttc.core import Adapter, Classifier, require_finite, seeded_generator
 from ttc.core.statistics import freeze_statistics
 from ttc.errors import TTCError
 from ttc.methods.method import Method
@@ -91,7 +91,7 @@ class CoTTA(Adapter):
         return require_finite(mean_of_views(views))
 
     def _draws(self) -> torch.Generator:
-        return torch.Generator().manual_seed((self.seed << 32) + self.calls)
+        return seeded_generator(self.seed, self.calls)
 
 
 def cotta(

@@ -21,7 +21,7 @@ from ttc.clustering import (
     symmetric_cross_entropy,
     update_average_,
 )
-from ttc.core import Adapter, Classifier, require_finite
+from ttc.core import Adapter, Classifier, require_finite, seeded_generator
 from ttc.core.statistics import freeze_statistics
 from ttc.errors import TTCError
 from ttc.methods.method import Method
@@ -85,7 +85,7 @@ class RMT(Adapter):
 
     def adapt(self, x: Tensor) -> Tensor:
         """Return the sum of the student's and the teacher's logits from before the update."""
-        generator = torch.Generator().manual_seed((self.seed << 32) + self.calls)
+        generator = seeded_generator(self.seed, self.calls)
         logits, features = self.model(x)
         labels = self._labels(x)
         require_finite(logits + labels)
@@ -180,7 +180,7 @@ def rmt(
     batch = warm_up_batch or (64 if large else 200)
     labels = _source_labels(model, images, source_labels, batch)
     student = copy_with_trainable_parameters(model)
-    generator = torch.Generator().manual_seed(seed << 32)
+    generator = seeded_generator(seed, 0)
     source = SourceData(images if source_weight else images[:0], labels, _prototypes(student, images, labels, batch))
     projector = _projector(model.head_weight, generator)
     sgd = partial(torch.optim.SGD, lr=0.01, momentum=0.9, nesterov=True)

@@ -18,7 +18,7 @@ from ttc.clustering import (
     softmax_entropy,
     symmetric_cross_entropy,
 )
-from ttc.core import Adapter, Classifier, freeze_statistics, require_finite
+from ttc.core import Adapter, Classifier, freeze_statistics, require_finite, seeded_generator
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import copy_with_trainable_norms
@@ -95,7 +95,7 @@ class ROID(Adapter):
 
     def _inconsistency(self, x: Tensor, logits: Tensor, selected: Tensor, augment: BatchAugmentation) -> Tensor:
         """Return the symmetric cross-entropy (N,) between selected samples and their copies; zero for the others."""
-        augmented = augment(x[selected], torch.Generator().manual_seed((self.seed << 32) + self.step))
+        augmented = augment(x[selected], seeded_generator(self.seed, self.step))
         with freeze_statistics(self.model):
             other = require_finite(self.model(augmented).logits).to(logits)
         values = symmetric_cross_entropy(other, logits[selected])

@@ -18,7 +18,7 @@ from ttc.clustering import (
     soft_cross_entropy,
     update_average_,
 )
-from ttc.core import Adapter, Classifier, SmallBatches, require_finite
+from ttc.core import Adapter, Classifier, SmallBatches, require_finite, seeded_generator
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import RobustNorm, copy_with_trainable_norms, track_statistics
@@ -79,7 +79,7 @@ class RoTTA(Adapter):
 
     def _update(self) -> None:
         images, ages = self.memory.stacked()
-        augmented = self.augment(images, torch.Generator().manual_seed((self.seed << 32) + self.updates))
+        augmented = self.augment(images, seeded_generator(self.seed, self.updates))
         with track_statistics(self.teacher), torch.no_grad():
             labels = self.teacher(images).logits
         with track_statistics(self.model):

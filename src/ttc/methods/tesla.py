@@ -21,7 +21,7 @@ from ttc.clustering import (
     update_average_,
 )
 from ttc.clustering.adversarial_augmentation import PAIRS, random_signs
-from ttc.core import Adapter, Classifier, Part, require_finite
+from ttc.core import Adapter, Classifier, Part, require_finite, seeded_generator
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_parameters, track_statistics
@@ -81,7 +81,7 @@ class TeSLA(Adapter):
 
     def adapt(self, x: Tensor) -> Tensor:
         """Return the teacher's logits after the update."""
-        generator = torch.Generator().manual_seed((self.seed << 32) + self.calls)
+        generator = seeded_generator(self.seed, self.calls)
         labels = self._labels(x, generator)
         self.hard.updater(self._policy_loss(labels, generator), len(x))
         with torch.no_grad():
@@ -179,7 +179,7 @@ def tesla(
         raise TTCError(f"easy_views is a number of views, got {easy_views}")
     prepared = copy_with_trainable_parameters(model, partial(RunningNorm, momentum=statistics_momentum), head=False)
     sgd = partial(torch.optim.SGD, lr=1e-3, momentum=0.9)
-    policy = AugmentationPolicy(torch.Generator().manual_seed(seed << 32), normalize).to(model.head_weight.device)
+    policy = AugmentationPolicy(seeded_generator(seed, 0), normalize).to(model.head_weight.device)
     return TeSLA(
         prepared,
         Updater(prepared.parameters(), optimizer or (sgd if large else partial(torch.optim.Adam, lr=1e-3))),
