@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import ttc
 from tests.methods.transcription import Literal
+from ttc.clustering import ClusteringAdapter
 
 COMBINATIONS = list(product([False, True], repeat=4))
 
@@ -138,3 +139,41 @@ def test_two_equal_batches_step_twice_the_gradient(model: nn.Module, stream: lis
     twice(stream[0])
     for one, two in zip(moved(once), moved(twice), strict=True):
         torch.testing.assert_close(two, 2 * one, rtol=1e-4, atol=1e-6)
+
+
+def test_a_stored_neighbour_is_the_literal_algorithm(model: nn.Module, stream: list[Tensor]) -> None:
+    options: dict[str, Any] = {"ss": False, "ga": False, "rla": False}
+    adapter = ttc.adapt(model, "ttc", neighbour="memory", memory_size=40, accelerate=False, **options)
+    literal = Literal(model, rla=False, spc=False, ss=False, ga=False)
+    memory: list[tuple[Tensor, Tensor]] = []
+    pairs = 0
+    for batch in stream:
+        logits, features = literal.forward(batch)
+        log_p = logits.log_softmax(1)
+        losses = list(-(log_p.exp() * log_p).sum(1))
+        for i in range(len(batch)):
+            same = [(f, y) for f, y in memory if y.argmax() == logits[i].argmax()]
+            if same:
+                near, other = min(same, key=lambda entry: float((features[i].detach() - entry[0]).square().sum()))
+                kappa = torch.exp(-(features[i] - near).square().sum() / 2).detach()
+                losses[i] = losses[i] + kappa * (logits[i] - other).square().sum()
+                pairs += 1
+        torch.stack(losses).mean().backward()
+        literal.optimizer.step()
+        literal.optimizer.zero_grad()
+        memory = [*memory, *zip(features.detach(), logits.detach(), strict=True)][-40:]
+        torch.testing.assert_close(adapter(batch), logits, rtol=1e-4, atol=1e-5)
+    assert pairs > 20
+
+
+def test_the_second_view_is_the_default_neighbour(model: nn.Module, stream: list[Tensor]) -> None:
+    adapters = [ttc.adapt(model, "ttc"), ttc.adapt(model, "ttc", neighbour="view"), ttc.adapt(model, "ttc-memory")]
+    found = [[adapter(batch) for batch in stream * 3] for adapter in adapters]
+    assert all(torch.equal(one, other) for one, other in zip(found[0], found[1], strict=True))
+    assert not all(torch.equal(one, other) for one, other in zip(found[0], found[2], strict=True))
+
+
+def test_a_stored_neighbour_without_robust_labels_needs_one_pass(model: nn.Module) -> None:
+    adapter = ttc.adapt(model, "tent+spc", neighbour="memory")
+    assert isinstance(adapter, ClusteringAdapter)
+    assert len(adapter.views) == 1

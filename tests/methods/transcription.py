@@ -7,6 +7,17 @@ import torch
 from torch import Tensor, nn
 
 
+def with_batch_statistics(source: nn.Module) -> tuple[nn.Module, list[Tensor]]:
+    """A copy whose BatchNorm layers use the statistics of the batch, and its trainable scales and shifts."""
+    network = copy.deepcopy(source).eval().requires_grad_(False)
+    parameters: list[Tensor] = []
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
+            parameters += [layer.weight.requires_grad_(True), layer.bias.requires_grad_(True)]
+    return network, parameters
+
+
 class Literal:
     """Algorithm 1 of the paper as everybody would write it, with a switch for each component."""
 

@@ -4,6 +4,7 @@ from ttc.core.adapter import Adapter, require_finite
 from ttc.core.checkpoint import AdapterConfig, SavedAdaptation
 from ttc.core.checkpoint import read as read_adaptation
 from ttc.core.classifier import Classifier, Prediction, find_head
+from ttc.core.draws import seeded_generator
 from ttc.core.inspection import Inspection, inspect
 from ttc.core.part import Part, SmallBatches
 from ttc.core.predict_only import PredictOnly
@@ -26,4 +27,5 @@ __all__ = [
     "inspect",
     "read_adaptation",
     "require_finite",
+    "seeded_generator",
 ]

@@ -14,7 +14,7 @@ from ttc.core import checkpoint
 from ttc.core.classifier import Classifier
 from ttc.core.part import Part
 from ttc.core.state import Snapshot, State, capture_state, restore_state
-from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics
+from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics, uses_batch_statistics
 from ttc.errors import TTCError
 
 
@@ -58,13 +58,14 @@ class Adapter(Part, ABC):
         with self.lock, torch.inference_mode(False):
             x = self.validate(x)
             self.mark_initial()
-            before = Snapshot(self.model) if updates_statistics(self.model) else None
+            networks = self._all_networks()
+            before = Snapshot(networks) if updates_statistics(networks) else None
             try:
                 with torch.enable_grad():
                     logits = self.adapt(x)
             except BaseException:
                 if before is not None:
-                    before.restore(self.model)
+                    before.restore(networks)
                 raise
         return logits.detach()
 
@@ -81,7 +82,7 @@ class Adapter(Part, ABC):
         Raises:
             TTCError: If the batch is invalid.
         """
-        with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self.model):
+        with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self._all_networks()):
             return self.infer(self.validate(x)).detach()
 
     @abstractmethod
@@ -100,6 +101,11 @@ class Adapter(Part, ABC):
     def context(self, x: Tensor) -> Tensor:
         """Return the images among which ``x`` is predicted, ``x`` last: ``x`` alone, unless recent ones are cached."""
         return x
+
+    @property
+    def uses_batch(self) -> bool:
+        """Whether the prediction of an image depends on the other images of its batch."""
+        return uses_batch_statistics(self.model)
 
     @final
     def mark_initial(self) -> None:
@@ -189,7 +195,7 @@ class Adapter(Part, ABC):
         """
         with self.lock, torch.inference_mode(False):
             state = self.state_dict()
-            self.model.to(device)
+            self._all_networks().to(device)
             self.load_state_dict(state)
         return self
 
@@ -240,6 +246,9 @@ class Adapter(Part, ABC):
                 stacklevel=3,
             )
         return x
+
+    def _all_networks(self) -> nn.ModuleList:
+        return nn.ModuleList([self.model, *self.networks()])
 
     @torch.no_grad()
     def _probe(self, x: Tensor) -> None:
