@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ttc.errors import TTCError
 from ttc.models import build, load_checkpoint
-from ttc.models.checkpoints import matching_architectures
 from ttc.models.renaming import PREFIXES, RENAMINGS, common_name, rename_keys, shared_prefix
+from ttc.models.weight_files import matching_architectures
 
 StateDict = dict[str, Tensor]
 BOTTLENECK = re.compile(r"layer(\d)\.(\d)\.(?:(conv|bn)(\d)|(?:downsample|shortcut)\.(\d))\.(\w+)")

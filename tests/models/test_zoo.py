@@ -107,7 +107,7 @@ def test_every_architecture_states_its_input_and_published_accuracies(name: str)
     assert all(0.6 < accuracy < 1 for accuracy in architecture.accuracies.values())
     with torch.device("meta"):
         model = architecture()
-    assert (model.side, model.resize) == (architecture.side, architecture.resize)
+    assert [getattr(model, name) for name in ("side", "resize")] == [architecture.side, architecture.resize]
 
 
 def test_variants_say_what_distinguishes_them() -> None:
