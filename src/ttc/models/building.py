@@ -5,9 +5,9 @@ from pathlib import Path
 from torch import nn
 
 from ttc.errors import TTCError, unknown
-from ttc.models.checkpoints import head_classes, load_state_dict, read_state_dict
 from ttc.models.embedded_model import embedded
 from ttc.models.external import import_model, timm_model, torchvision_model
+from ttc.models.weight_files import head_classes, load_state_dict, read_state_dict
 from ttc.models.zoo import MODELS
 
 

@@ -12,18 +12,33 @@ from typing import Any
 from torch import Tensor, nn
 
 from ttc.errors import TTCError, unknown
-from ttc.models.checkpoints import load_checkpoint
 from ttc.models.standardize import InputStatistics, standardization
+from ttc.models.weight_files import load_checkpoint
 
 
 class StandardizedModel(nn.Module):
-    """A network with input standardization, so that it takes images in [0, 1]; ``side`` is its intended image size."""
+    """A network with input standardization, so that it takes images in [0, 1].
 
-    def __init__(self, network: nn.Module, statistics: InputStatistics | None, side: int | None = None) -> None:
+    Args:
+        network: A classifier of standardized images.
+        statistics: Their (mean, standard deviation) per channel; None for images in [0, 1].
+        side: The height and width of its images in pixels.
+        resize: The length of the shorter side before the centre crop; by default 256/224 of the side.
+        interpolation: ``"bilinear"`` or ``"bicubic"``, how images are resized.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        statistics: InputStatistics | None,
+        side: int | None = None,
+        resize: int | None = None,
+        interpolation: str = "bilinear",
+    ) -> None:
         super().__init__()
         self.standardize = standardization(statistics)
         self.network = network
-        self.side = side
+        self.side, self.resize, self.interpolation = side, resize, interpolation
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(self.standardize(x))
@@ -43,7 +58,11 @@ def timm_model(name: str, num_classes: int | None = None, checkpoint: Path | Non
     config = timm.data.resolve_model_data_config(network)
     if checkpoint:
         load_checkpoint(network, checkpoint)
-    return StandardizedModel(network, (config["mean"], config["std"]), int(config["input_size"][-1]))
+    side = int(config["input_size"][-1])
+    resize = round(side / config.get("crop_pct", 0.875))
+    return StandardizedModel(
+        network, (config["mean"], config["std"]), side, resize, _interpolation(config.get("interpolation"))
+    )
 
 
 def torchvision_model(name: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
@@ -66,7 +85,14 @@ def torchvision_model(name: str, num_classes: int | None = None, checkpoint: Pat
     if checkpoint:
         load_checkpoint(network, checkpoint)
     preset = weights.transforms()
-    return StandardizedModel(network, (preset.mean, preset.std), int(preset.crop_size[0]))
+    resize = getattr(preset, "resize_size", None)
+    return StandardizedModel(
+        network,
+        (preset.mean, preset.std),
+        int(preset.crop_size[0]),
+        int(resize[0]) if resize else None,
+        _interpolation(getattr(getattr(preset, "interpolation", None), "value", None)),
+    )
 
 
 def import_model(address: str, num_classes: int | None = None, checkpoint: Path | None = None) -> nn.Module:
@@ -111,6 +137,10 @@ def import_callable(address: str) -> Callable[..., Any]:
         raise TTCError(f"{address} must be a function, it is {type(function).__name__}")
     found: Callable[..., Any] = function
     return found
+
+
+def _interpolation(name: object) -> str:
+    return "bicubic" if name == "bicubic" else "bilinear"
 
 
 def _import_package(name: str, spec: str) -> ModuleType:
