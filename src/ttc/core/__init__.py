@@ -5,6 +5,7 @@ from ttc.core.checkpoint import AdapterConfig, SavedAdaptation
 from ttc.core.checkpoint import read as read_adaptation
 from ttc.core.classifier import Classifier, Prediction, find_head
 from ttc.core.inspection import Inspection, inspect
+from ttc.core.interface import InputNormalization, ModelInterface
 from ttc.core.part import Part, SmallBatches
 from ttc.core.state import Snapshot
 from ttc.core.statistics import freeze_statistics
@@ -13,7 +14,9 @@ __all__ = [
     "Adapter",
     "AdapterConfig",
     "Classifier",
+    "InputNormalization",
     "Inspection",
+    "ModelInterface",
     "Part",
     "Prediction",
     "SavedAdaptation",

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from ttc.core import checkpoint
 from ttc.core.classifier import Classifier
+from ttc.core.input_checks import input_warning
+from ttc.core.interface import PROBABILITIES, are_probabilities
 from ttc.core.part import Part
 from ttc.core.state import Snapshot, State, capture_state, restore_state
 from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics
@@ -186,10 +188,19 @@ class Adapter(Part, ABC):
 
         Returns:
             The adapter itself.
+
+        Raises:
+            TTCError: If there is no such device.
         """
         with self.lock, torch.inference_mode(False):
             state = self.state_dict()
-            self.model.to(device)
+            try:
+                self.model.to(device)
+            except (RuntimeError, AssertionError, TypeError) as error:
+                reason = str(error).strip().splitlines()[0].rstrip(".")
+                raise TTCError(
+                    f"the adapter cannot be moved to {device!r}: {reason}; it stays on {self.device}"
+                ) from error
             self.load_state_dict(state)
         return self
 
@@ -232,7 +243,10 @@ class Adapter(Part, ABC):
         x = x.clone() if x.is_inference() else x.detach()
         if x.shape[1:] not in self._accepted:
             self._probe(x)
+            warning = None if self._accepted else input_warning(x, self.model)
             self._accepted.add(x.shape[1:])
+            if warning:
+                warnings.warn(warning, stacklevel=3)
         if len(x) == 1 and needs_large_batches(self.model):
             warnings.warn(
                 "a batch of one image is normalized by its own statistics alone, which ruins most networks; "
@@ -246,7 +260,9 @@ class Adapter(Part, ABC):
         """Run the model on a pair of images of a new shape, changing nothing, so that an invalid shape is rejected."""
         before = Snapshot(self.model)
         try:
-            self.model(x[:1].expand(2, *x.shape[1:]))
+            logits = self.model(x[:1].expand(2, *x.shape[1:])).logits
+            if are_probabilities(logits):
+                raise TTCError(PROBABILITIES)
         except TTCError:
             raise
         except Exception as error:

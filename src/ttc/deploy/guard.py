@@ -83,6 +83,8 @@ class Guard:
     def __init__(
         self, adapter: Adapter, policy: Policy | None = None, *, on_event: Callable[[Event], None] | None = None
     ) -> None:
+        if not isinstance(adapter, Adapter):
+            raise TTCError(f"a guard takes an adapter, got {type(adapter).__name__}; build one with ttc.adapt(model)")
         self.adapter, self.policy, self.on_event = adapter, policy or Policy(), on_event
         self.source = source_classifier(adapter)
         self.events: deque[Event] = deque(maxlen=self.policy.max_events)
