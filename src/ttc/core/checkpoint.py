@@ -40,6 +40,10 @@ class AdapterConfig:
         """Return the options as JSON values; those without one, such as a function, as ``{"described": "..."}``."""
         return {name: _described(value) for name, value in self.options.items()}
 
+    def shown(self) -> dict[str, str]:
+        """Return the options as short text."""
+        return {name: _in_words(value) for name, value in self.options.items()}
+
 
 @dataclass(frozen=True)
 class SavedAdaptation:

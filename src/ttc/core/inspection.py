@@ -8,13 +8,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.core.classifier import Classifier, require_module
 from ttc.core.input_checks import find_softmax, find_standardization
+from ttc.core.representation import Rows, html_table
 from ttc.core.statistics import norm_layers
 from ttc.errors import TTCError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Inspection:
-    """The findings of :func:`inspect`; ``print`` shows them as text."""
+    """The findings of :func:`inspect`; ``print`` shows them as text, a notebook as a table."""
 
     head: str | None
     num_classes: int | None
@@ -26,19 +27,27 @@ class Inspection:
     standardization: str | None = None
     """The layer that standardizes images; without one, the model gets them as they are, or ``normalize`` is given."""
 
-    def __str__(self) -> str:
+    def summary_rows(self) -> Rows:
+        """Return the findings as named values."""
         norms = ", ".join(f"{count} {kind}" for kind, count in self.norm_layers.items()) or "none"
         head = (
             f"'{self.head}', {self.feature_width} features to {self.num_classes} classes" if self.head else "not found"
         )
-        lines = [
-            f"parameters            {self.parameters:,}",
-            f"head                  {head}",
-            f"normalization layers  {norms}",
-            f"adaptable parameters  {self.affine_parameters:,} (scale and shift)",
-            *(f"warning               {warning}" for warning in self.warnings),
+        return [
+            ("parameters", f"{self.parameters:,}"),
+            ("head", head),
+            ("normalization layers", norms),
+            ("adaptable parameters", f"{self.affine_parameters:,} (scale and shift)"),
+            *(("warning", warning) for warning in self.warnings),
         ]
-        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<20}  {value}" for name, value in self.summary_rows())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table("model", self.summary_rows())
 
 
 def inspect(model: nn.Module, *, head: str | None = None, batch_size: int | None = None) -> Inspection:
