@@ -1,5 +1,8 @@
 """Gradient accumulation and optimizer steps."""
 
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +11,7 @@ from ttc.clustering import (
     Updater,
     selected_mean,
 )
+from ttc.errors import TTCError
 
 
 def parameter(value: float = 0.0) -> nn.Parameter:
@@ -65,3 +69,16 @@ def test_parameters_out_of_reach_are_left_alone() -> None:
 def test_weights_enter_the_mean_over_selected() -> None:
     losses = torch.tensor([1.0, 2.0, 4.0])
     assert selected_mean(losses, torch.tensor([2.0, 0.0, 1.0])).item() == 3.0
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (lambda parameters: None, "must make an optimizer of parameters, .*; it returned NoneType"),
+        (lambda: None, "; it failed: .*takes 0 positional arguments"),
+        (partial(torch.optim.SGD, lr=-1), "; it failed: Invalid learning rate"),
+    ],
+)
+def test_a_factory_that_makes_no_optimizer_is_rejected(factory: Any, message: str) -> None:
+    with pytest.raises(TTCError, match=message):
+        Updater([nn.Parameter(torch.zeros(2))], factory)

@@ -64,7 +64,7 @@ def test_flips_undo_themselves() -> None:
 def test_noise_is_in_pixels() -> None:
     x = torch.zeros(4, 3, 64, 64)
     assert GaussianNoise(std=0.1)(x).std().item() == pytest.approx(0.1, rel=0.02)
-    standardized = GaussianNoise(std=0.1, normalize=((0, 0, 0), (0.5, 0.25, 0.1)))(x)
+    standardized = GaussianNoise(std=0.1, standardized=((0, 0, 0), (0.5, 0.25, 0.1)))(x)
     torch.testing.assert_close(standardized.std((0, 2, 3)), torch.tensor([0.2, 0.4, 1.0]), rtol=0.05, atol=0)
 
 

@@ -51,3 +51,13 @@ def test_pending_gradients_survive_a_new_image_size(model: nn.Module, stream: li
     one(stream[1])
     other(stream[1])
     assert torch.equal(one(stream[2]), other(stream[2]))
+
+
+@pytest.mark.parametrize("device", ["cuda", "nonsense"])
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to move to")
+def test_a_device_that_is_not_there_changes_nothing(device: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter, unmoved = ttc.adapt(model, "ttc"), ttc.adapt(model, "ttc")
+    for move in (adapter.to, ttc.Guard(adapter).to):
+        with pytest.raises(ttc.TTCError, match=rf"cannot be moved to '{device}': .*; it stays on cpu"):
+            move(device)
+    assert torch.equal(adapter(stream[0]), unmoved(stream[0]))

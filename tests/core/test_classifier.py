@@ -1,6 +1,7 @@
 """Finding the head, reading features, and what a model must return."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -34,6 +35,10 @@ class Returns(nn.Module):
             "tensor": logits,
             "tuple": (logits, features),
             "dict": {"logits": logits, "features": features},
+            "list": [logits],
+            "object": SimpleNamespace(loss=None, logits=logits),
+            "strings": ("logits",),
+            "features": {"features": features},
             "sum": logits.sum(1),
             "twice": logits + (self.fc(features) if self.kind == "twice" else 0),
             "none": None,
@@ -111,8 +116,8 @@ def test_a_convolutional_head_gives_flat_features() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("tuple", "a tensor of logits .N, K., got a tuple of 2; wrap it"),
-        ("dict", r"got a dict with keys \['logits', 'features'\]"),
+        ("strings", "logits .N, K., got a tuple of 1, the first of type str; say where they are with output="),
+        ("features", r"got a dict with keys \['features'\]"),
         ("sum", r"expected logits of shape \(2, 5\)"),
         ("twice", "the layer 'fc' ran 2 times for one batch, a head runs once"),
         ("none", "got NoneType"),

@@ -43,3 +43,21 @@ def test_a_missing_head_is_a_warning() -> None:
     assert found.head is None
     assert "no linear layer" in found.warnings[0]
     assert "not found" in str(found)
+
+
+def test_a_softmax_and_a_single_output_are_reported(model: nn.Module) -> None:
+    (warning,) = ttc.inspect(nn.Sequential(model, nn.Softmax(1))).warnings
+    assert warning.startswith("the layer '1' makes probabilities of the logits: remove it")
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 1))
+    (warning,) = ttc.inspect(network).warnings
+    assert warning.startswith("the head has one output")
+
+
+def test_the_layer_that_standardizes_is_named(model: nn.Module) -> None:
+    assert ttc.inspect(ttc.models.build("resnet20")).standardization == "standardize"
+    assert ttc.inspect(model).standardization is None
+
+
+def test_only_modules_are_inspected() -> None:
+    with pytest.raises(ttc.TTCError, match=r"expected a torch.nn.Module to adapt, got str"):
+        ttc.inspect("resnet20")  # type: ignore[arg-type]

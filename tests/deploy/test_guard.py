@@ -327,3 +327,8 @@ def test_a_restored_guard_resumes_as_if_never_stopped(
     assert resumed.stats == whole.stats
     assert whole.events
     assert resumed.mode == whole.mode
+
+
+def test_a_guard_of_a_model_is_rejected(model: nn.Module) -> None:
+    with pytest.raises(ttc.TTCError, match=r"takes an adapter, got SmallNet; build one with ttc.adapt\(model\)"):
+        Guard(model)  # type: ignore[arg-type]

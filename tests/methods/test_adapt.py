@@ -142,7 +142,8 @@ def test_what_is_no_method_is_rejected(method: Any, message: str, model: nn.Modu
     ("options", "message"),
     [
         ({"bandwidth": "big"}, "bandwidth must be a number, got 'big'"),
-        ({"optimizer": "sgd"}, "optimizer must be a callable or None, got 'sgd'"),
+        ({"optimizer": "sgd"}, "optimizer must be a callable or None, such as partial.*, got 'sgd'"),
+        ({"optimizer": torch.optim.SGD([torch.zeros(1)])}, "such as partial.*, got an object of type SGD$"),
         ({"rla": 1}, "rla must be True or False, got 1"),
         ({"accumulate": 1.5}, "accumulate must be a whole number or None, got 1.5"),
     ],

@@ -106,7 +106,7 @@ def test_tipi_perturbs_in_pixels_of_standardized_images(model: nn.Module, stream
             return logits
 
     plain = ttc.adapt(Plain(), "tipi", random_start=True, head="inner.fc")
-    standardized = ttc.adapt(copy.deepcopy(model).double(), "tipi", random_start=True, normalize=(mean, std))
+    standardized = ttc.adapt(copy.deepcopy(model).double(), "tipi", random_start=True, standardized=(mean, std))
     for batch in stream:
         x = batch.double()
         standard = (x - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)

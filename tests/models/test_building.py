@@ -1,5 +1,7 @@
 """``build``: a model from its name."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -43,3 +45,10 @@ def test_the_embedded_model_has_a_name_as_other_models_do() -> None:
         TTCError, match="has fixed weights, input statistics and 10 classes: to set any of them, name an architecture"
     ):
         build("embedded", num_classes=100)
+
+
+def test_a_checkpoint_may_be_a_string(tmp_path: Path) -> None:
+    with pytest.raises(TTCError, match=r"there is no checkpoint .*x.th"):
+        build("resnet20", checkpoint=str(tmp_path / "x.th"))
+    torch.save(build("resnet20", num_classes=7).state_dict(), tmp_path / "x.th")
+    assert build("resnet20", checkpoint=str(tmp_path / "x.th"))(torch.rand(1, 3, 32, 32)).shape == (1, 7)

@@ -105,7 +105,7 @@ class Updater(Part):
 
     def reset(self) -> None:
         """Discard accumulated gradients, counters and the optimizer's moments."""
-        self.optimizer = self.make_optimizer(self.parameters)
+        self.optimizer = self._made_optimizer()
         self.learning_rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         self.accumulated: list[Tensor | None] = [None] * len(self.parameters)
         self.accumulated_batches = self.accumulated_samples = 0
@@ -171,6 +171,16 @@ class Updater(Part):
         self.optimizer.zero_grad(set_to_none=True)
         self.accumulated = [None] * len(self.parameters)
         self.accumulated_batches = self.accumulated_samples = 0
+
+    def _made_optimizer(self) -> Optimizer:
+        expected = "optimizer must make an optimizer of parameters, such as partial(torch.optim.Adam, lr=1e-3)"
+        try:
+            optimizer = self.make_optimizer(self.parameters)
+        except (TypeError, ValueError) as error:
+            raise TTCError(f"{expected}; it failed: {error}") from error
+        if not isinstance(optimizer, Optimizer):
+            raise TTCError(f"{expected}; it returned {type(optimizer).__name__}")
+        return optimizer
 
     def _due(self) -> bool:
         if self.accumulate is None and self.count == "samples":

@@ -66,15 +66,15 @@ class RandomView(Part):
 class GaussianNoise(RandomView):
     """Adds N(0, std²) to every value.
 
-    ``std`` is in pixel units of images in [0, 1]; for images that were standardized, give ``normalize=(mean, std)``.
+    ``std`` is in pixel units of images in [0, 1]; for images that were standardized, give ``standardized=(mean, std)``.
     """
 
     std: float = 0.1
-    normalize: tuple[Sequence[float], Sequence[float]] | None = None
+    standardized: tuple[Sequence[float], Sequence[float]] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         noise = torch.randn(x.shape, generator=self.draws()).to(x) * self.std
-        return x + in_input_units(noise, self.normalize)
+        return x + in_input_units(noise, self.standardized)
 
 
 @dataclass
@@ -158,11 +158,11 @@ class PatchShuffle(RandomView):
         return _resize(F.fold(patches, size, patch, stride=patch), (height, width))
 
 
-def in_input_units(pixels: Tensor, normalize: tuple[Sequence[float], Sequence[float]] | None) -> Tensor:
+def in_input_units(pixels: Tensor, standardized: tuple[Sequence[float], Sequence[float]] | None) -> Tensor:
     """Convert a difference of pixels (N, C, H, W) to the scale of inputs standardized with ``(mean, std)``."""
-    if normalize is None:
+    if standardized is None:
         return pixels
-    std = torch.as_tensor(normalize[1], dtype=pixels.dtype, device=pixels.device)
+    std = torch.as_tensor(standardized[1], dtype=pixels.dtype, device=pixels.device)
     return pixels / std.view(1, -1, 1, 1)
 
 

@@ -3,7 +3,7 @@
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -11,8 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from ttc.core import checkpoint
+from ttc.core.callbacks import CallbackList, Event
 from ttc.core.classifier import Classifier
+from ttc.core.data_items import Data
+from ttc.core.input_checks import input_warning
+from ttc.core.interface import PROBABILITIES, are_probabilities
 from ttc.core.part import Part
+from ttc.core.representation import Rows, html_table, text_table
+from ttc.core.running import Run, start_run
 from ttc.core.state import Snapshot, State, capture_state, restore_state
 from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics, uses_batch_statistics
 from ttc.errors import TTCError
@@ -30,6 +36,10 @@ class Adapter(Part, ABC):
 
     Args:
         model: The private, prepared copy of the classifier that this adapter may change.
+
+    Attributes:
+        callbacks: Told of every adapted batch and every reset: ``adapter.callbacks.add(callback)``
+            (:class:`ttc.core.Callback`). They are not part of copies, pickles and saved files.
     """
 
     state_attributes: ClassVar[tuple[str, ...]] = ("model",)
@@ -39,6 +49,7 @@ class Adapter(Part, ABC):
     def __init__(self, model: Classifier) -> None:
         self.model = model
         self.lock = threading.RLock()
+        self.callbacks = CallbackList()
         self._initial: State = None  # captured before the first batch
         self._accepted: set[torch.Size] = set()  # image shapes the model is known to accept: a cache, not a state
 
@@ -67,7 +78,10 @@ class Adapter(Part, ABC):
                 if before is not None:
                     before.restore(networks)
                 raise
-        return logits.detach()
+            logits = logits.detach()
+            if self.callbacks:
+                self.callbacks.report_batch(logits)
+        return logits
 
     @final
     def predict(self, x: Tensor) -> Tensor:
@@ -84,6 +98,59 @@ class Adapter(Part, ABC):
         """
         with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self._all_networks()):
             return self.infer(self.validate(x)).detach()
+
+    @final
+    def run(
+        self,
+        data: Data,
+        *,
+        batch_size: int = 64,
+        transform: Callable[[Any], Any] | None = None,
+        image_key: str | None = None,
+        label_key: str | None = None,
+        callbacks: Iterable[Any] = (),
+        progress: bool | None = None,
+    ) -> Run:
+        """Predict all of some data and adapt to it, batch by batch.
+
+        Args:
+            data: A ``DataLoader`` of pairs ``(images, labels)``, dicts or tensors; a data set of single images, such as
+                an ``ImageFolder`` or a split of Hugging Face ``datasets``; any iterable of these. Shuffle what is
+                sorted by class.
+            batch_size: How many single images make a batch; batches stay as they are.
+            transform: Applied to each image, or to each batch where the data yields batches.
+            image_key: The key of the images, where items are dicts and it is not a usual one, as ``"pixel_values"`` is.
+            label_key: The same for labels.
+            callbacks: Told of every batch, with labels (:class:`ttc.core.Callback`).
+            progress: Whether to show progress; only on a terminal unless given.
+
+        Returns:
+            The run: iterate over it for the logits (N, K) of each batch, or call ``finish()`` for the summary alone.
+
+        Raises:
+            TTCError: If a batch is invalid, when it is reached.
+
+        Example:
+            >>> import ttc
+            >>> adapter = ttc.adapt(ttc.models.build("resnet20"), "tent")
+            >>> images, labels = torch.rand(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)
+            >>> run = adapter.run(torch.utils.data.TensorDataset(images, labels), batch_size=4)
+            >>> [tuple(logits.shape) for logits in run]
+            [(4, 10), (4, 10)]
+            >>> run.summary.labelled
+            8
+        """
+        return start_run(
+            self,
+            self.model,
+            data,
+            batch_size=batch_size,
+            transform=transform,
+            image_key=image_key,
+            label_key=label_key,
+            callbacks=callbacks,
+            progress=progress,
+        )
 
     @abstractmethod
     def adapt(self, x: Tensor) -> Tensor:
@@ -122,6 +189,8 @@ class Adapter(Part, ABC):
         with self.lock, torch.inference_mode(False):
             if self._initial is not None:
                 restore_state(self, self._initial, self.device)
+            if self.callbacks:
+                self.callbacks.report_event(Event(self.callbacks.images, "reset", "requested"))
 
     @final
     def state_dict(self) -> State:
@@ -192,12 +261,50 @@ class Adapter(Part, ABC):
 
         Returns:
             The adapter itself.
+
+        Raises:
+            TTCError: If there is no such device.
         """
         with self.lock, torch.inference_mode(False):
             state = self.state_dict()
-            self._all_networks().to(device)
+            try:
+                self._all_networks().to(device)
+            except (RuntimeError, AssertionError, TypeError) as error:
+                reason = str(error).strip().splitlines()[0].rstrip(".")
+                raise TTCError(
+                    f"the adapter cannot be moved to {device!r}: {reason}; it stays on {self.device}"
+                ) from error
             self.load_state_dict(state)
         return self
+
+    def summary_rows(self) -> Rows:
+        """Return what this adapter is and does, as named values."""
+        config = checkpoint.config_of(self)
+        options = ", ".join(f"{name}={value}" for name, value in config.shown().items())
+        parameters = list(self.model.parameters())
+        trained = [parameter.numel() for parameter in parameters if parameter.requires_grad]
+        return [
+            ("method", f"{config.method} ({options})" if options else config.method),
+            ("model", f"{type(self.model.network).__name__}, {self.model.num_classes} classes, {self.device}"),
+            ("adapts", f"{sum(trained):,} of {sum(parameter.numel() for parameter in parameters):,} parameters"),
+            ("changed so far", f"{100 * self.relative_change():.3g} % of these parameters' norm"),
+        ]
+
+    def relative_change(self) -> float:
+        """Return the relative distance of the trained parameters from their initial values, ‖θ - θ₀‖ / ‖θ₀‖."""
+        squares = [0.0, 0.0]
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad and self._initial is not None:
+                start = self.initial_tensors[name].to(parameter)
+                squares[0] += (parameter.detach() - start).square().sum().item()
+                squares[1] += start.square().sum().item()
+        return (squares[0] / squares[1]) ** 0.5 if squares[1] else 0.0
+
+    def __repr__(self) -> str:
+        return text_table("adapter", self.summary_rows())
+
+    def _repr_html_(self) -> str:
+        return html_table("adapter", self.summary_rows())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "lock": None, "_accepted": set()}
@@ -238,7 +345,10 @@ class Adapter(Part, ABC):
         x = x.clone() if x.is_inference() else x.detach()
         if x.shape[1:] not in self._accepted:
             self._probe(x)
+            warning = None if self._accepted else input_warning(x, self.model)
             self._accepted.add(x.shape[1:])
+            if warning:
+                warnings.warn(warning, stacklevel=3)
         if len(x) == 1 and needs_large_batches(self.model):
             warnings.warn(
                 "a batch of one image is normalized by its own statistics alone, which ruins most networks; "
@@ -255,7 +365,9 @@ class Adapter(Part, ABC):
         """Run the model on a pair of images of a new shape, changing nothing, so that an invalid shape is rejected."""
         before = Snapshot(self.model)
         try:
-            self.model(x[:1].expand(2, *x.shape[1:]))
+            logits = self.model(x[:1].expand(2, *x.shape[1:])).logits
+            if are_probabilities(logits):
+                raise TTCError(PROBABILITIES)
         except TTCError:
             raise
         except Exception as error:

@@ -45,6 +45,10 @@ class AdapterConfig:
         options = {name: _described(v) if isinstance(v, Tensor) else v for name, v in self.options.items()}
         return AdapterConfig(self.method, options)
 
+    def shown(self) -> dict[str, str]:
+        """Return the options as short text."""
+        return {name: _in_words(value) for name, value in self.options.items()}
+
 
 @dataclass(frozen=True)
 class SavedAdaptation:

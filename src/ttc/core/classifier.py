@@ -1,12 +1,13 @@
 """A classifier as two parts, f = h∘g, so that methods can read features as well as logits."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from ttc.core.interface import InputNormalization, ModelInterface, PixelNormalization
 from ttc.errors import TTCError
 
 
@@ -36,9 +37,12 @@ class Classifier(nn.Module):
     Args:
         model: Any classifier that maps a batch of images to logits (N, K); it is copied, never changed.
         head: The name of the final layer; found by itself where one is obvious.
+        normalize: ``(mean, std)`` of the standardized images that the model expects; it is given images in [0, 1].
+        forward: Calls the model, as ``forward(model, images)``, where ``model(images)`` does not work.
+        output: Maps what the model returns to logits (N, K); see :class:`ttc.core.ModelInterface`.
 
     Raises:
-        TTCError: If the model cannot be copied, or no head is obvious.
+        TTCError: If the model cannot be copied, no head is obvious, or an argument is invalid.
 
     Example:
         >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -49,11 +53,20 @@ class Classifier(nn.Module):
         [(5, 3), (5, 8)]
     """
 
-    def __init__(self, model: nn.Module, head: str | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        head: str | None = None,
+        *,
+        normalize: InputNormalization | None = None,
+        forward: Callable[[nn.Module, Tensor], Any] | None = None,
+        output: Callable[[Any], Tensor] | str | None = None,
+    ) -> None:
         super().__init__()
-        if not isinstance(model, nn.Module):
-            raise TTCError(f"expected a torch.nn.Module to adapt, got {type(model).__name__}")
+        require_module(model)
+        self.interface = ModelInterface(forward, output)
         self.network = _private_copy(model)
+        self.normalization = None if normalize is None else PixelNormalization(normalize).to(_tensor_like(self.network))
         self.head_name = find_head(self.network) if head is None else _named_head(self.network, head)
         self.runner: NetworkRunner | None = None  # in place of calling the network
         self._tapped: list[Tensor] = []
@@ -78,10 +91,10 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor, batches: int = 1) -> Prediction:
         self._tapped.clear()
-        logits = self.network(x) if self.runner is None else self.runner(x, batches)
+        logits = self.interface.logits(self._run(x if self.normalization is None else self.normalization(x), batches))
         tapped, self._tapped = self._tapped, []
         if not isinstance(logits, Tensor):
-            raise TTCError(f"expected the model to return a tensor of logits (N, K), got {_described(logits)}; wrap it")
+            raise TTCError(f"expected output= to return a tensor of logits (N, K), got {type(logits).__name__}")
         if len(tapped) != 1:
             raise TTCError(
                 f"the layer '{self.head_name}' ran {len(tapped)} times for one batch, a head runs once; "
@@ -98,7 +111,7 @@ class Classifier(nn.Module):
 
     def each(self, batches: Sequence[Tensor]) -> tuple[Prediction, ...]:
         """Predict several batches of one shape, each with batch statistics of its own."""
-        if self.runner is None or not self.runner.joins(batches):
+        if self.runner is None or self.interface.forward is not None or not self.runner.joins(batches):
             return tuple(self(batch) for batch in batches)
         logits, features = self(torch.cat(tuple(batches)), batches=len(batches))
         size = len(batches[0])
@@ -111,6 +124,11 @@ class Classifier(nn.Module):
     def train(self, mode: bool = True) -> "Classifier":
         """Stay in evaluation mode, whatever ``mode`` is."""
         return super().train(False)
+
+    def _run(self, x: Tensor, batches: int) -> Any:
+        if self.interface.forward is not None:  # may do anything, so it is always called with the network itself
+            return self.interface.forward(self.network, x)
+        return self.network(x) if self.runner is None else self.runner(x, batches)
 
     def _tap(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._tapped.append(inputs[0])
@@ -156,6 +174,26 @@ def _options(names: list[str]) -> str:
     return ", ".join(f"head='{name}'" for name in shown) or "none"
 
 
+def require_module(model: object) -> None:
+    """Check that ``model`` is a network that can be adapted.
+
+    Raises:
+        TTCError: If it is not a module, or one of TorchScript.
+    """
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TTCError(
+            "a TorchScript model cannot be adapted, because its layers cannot be replaced; "
+            "pass the Python model that it was scripted or traced from"
+        )
+    if not isinstance(model, nn.Module):
+        raise TTCError(f"expected a torch.nn.Module to adapt, got {type(model).__name__}")
+
+
+def _tensor_like(network: nn.Module) -> torch.Tensor:
+    """Return a tensor of the device and dtype of a network, as ``Module.to`` takes it."""
+    return next(network.parameters(), torch.empty(0))
+
+
 def _private_copy(model: nn.Module) -> nn.Module:
     original = getattr(model, "_orig_mod", model)  # what torch.compile wraps: adapted uncompiled
     try:
@@ -164,11 +202,3 @@ def _private_copy(model: nn.Module) -> nn.Module:
     except Exception as error:
         raise TTCError(f"the model cannot be copied, and adaptation never touches the original: {error}") from error
     return network.eval().requires_grad_(False)
-
-
-def _described(output: object) -> str:
-    if isinstance(output, dict):
-        return f"a dict with keys {list(output)}"
-    if isinstance(output, tuple | list):
-        return f"a {type(output).__name__} of {len(output)}"
-    return type(output).__name__

@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ttc.core.classifier import Classifier
+from ttc.core.classifier import Classifier, require_module
+from ttc.core.input_checks import find_softmax, find_standardization
+from ttc.core.representation import Rows, html_table
 from ttc.core.statistics import norm_layers
 from ttc.errors import TTCError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Inspection:
-    """The findings of :func:`inspect`; ``print`` shows them as text."""
+    """The findings of :func:`inspect`; ``print`` shows them as text, a notebook as a table."""
 
     head: str | None
     num_classes: int | None
@@ -22,20 +24,30 @@ class Inspection:
     norm_layers: dict[str, int]
     affine_parameters: int
     warnings: tuple[str, ...]
+    standardization: str | None = None
+    """The layer that standardizes images; without one, the model gets them as they are, or ``normalize`` is given."""
 
-    def __str__(self) -> str:
+    def summary_rows(self) -> Rows:
+        """Return the findings as named values."""
         norms = ", ".join(f"{count} {kind}" for kind, count in self.norm_layers.items()) or "none"
         head = (
             f"'{self.head}', {self.feature_width} features to {self.num_classes} classes" if self.head else "not found"
         )
-        lines = [
-            f"parameters            {self.parameters:,}",
-            f"head                  {head}",
-            f"normalization layers  {norms}",
-            f"adaptable parameters  {self.affine_parameters:,} (scale and shift)",
-            *(f"warning               {warning}" for warning in self.warnings),
+        return [
+            ("parameters", f"{self.parameters:,}"),
+            ("head", head),
+            ("normalization layers", norms),
+            ("adaptable parameters", f"{self.affine_parameters:,} (scale and shift)"),
+            *(("warning", warning) for warning in self.warnings),
         ]
-        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<20}  {value}" for name, value in self.summary_rows())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table("model", self.summary_rows())
 
 
 def inspect(model: nn.Module, *, head: str | None = None, batch_size: int | None = None) -> Inspection:
@@ -58,12 +70,19 @@ def inspect(model: nn.Module, *, head: str | None = None, batch_size: int | None
         >>> found.warnings
         ()
     """
+    require_module(model)
     warnings = []
     classifier: Classifier | None = None
     try:
         classifier = Classifier(model, head)
     except TTCError as error:
         warnings.append(str(error))
+    if softmax := find_softmax(model):
+        warnings.append(
+            f"the layer '{softmax}' makes probabilities of the logits: remove it, or adapt with output='probabilities'"
+        )
+    if classifier is not None and classifier.num_classes == 1:
+        warnings.append("the head has one output: adaptation needs a logit per class, two for a yes-or-no question")
     layers = [layer for _, layer in norm_layers(model)]
     affine = sum(parameter.numel() for layer in layers for parameter in layer.parameters(recurse=False))
     batch_norms = [layer for layer in layers if isinstance(layer, _BatchNorm)]
@@ -84,6 +103,7 @@ def inspect(model: nn.Module, *, head: str | None = None, batch_size: int | None
         num_classes=classifier.num_classes if classifier else None,
         feature_width=classifier.head_weight.shape[1] if classifier else None,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        standardization=find_standardization(model),
         norm_layers=dict(Counter(type(layer).__name__ for layer in layers)),
         affine_parameters=affine,
         warnings=tuple(warnings),

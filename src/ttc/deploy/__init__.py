@@ -1,9 +1,10 @@
 """Running an adapter in production: a guard with rollback, streams of single images, and resumable batch jobs."""
 
+from ttc.core.callbacks import Event
 from ttc.deploy.batch_job import AdaptationJob, JobSettings
 from ttc.deploy.guard import Guard, Level
 from ttc.deploy.input_images import InputImages, read_input_images
-from ttc.deploy.policy import Event, Limits, Policy
+from ttc.deploy.policy import Limits, Policy
 from ttc.deploy.stream import Stream
 
 __all__ = [

@@ -14,13 +14,12 @@ import numpy as np
 from torch import Tensor
 
 from ttc import __version__
-from ttc.core import Adapter
+from ttc.core import Adapter, Event
 from ttc.core.entropy import softmax_entropy
 from ttc.data import as_tensor
 from ttc.deploy.guard import Guard
 from ttc.deploy.input_images import InputImages
 from ttc.deploy.job_folder import JobFolder, Progress
-from ttc.deploy.policy import Event
 from ttc.errors import TTCError
 from ttc.files import atomic
 

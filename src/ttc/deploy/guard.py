@@ -3,19 +3,22 @@
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ttc.core import Adapter, require_finite
+from ttc.core import Adapter, CallbackList, Event, Run, require_finite
+from ttc.core.data_items import Data
+from ttc.core.representation import Rows, html_table, text_table
+from ttc.core.running import start_run
 from ttc.core.state import State, capture_state, restore_state
 from ttc.deploy.monitors import PredictionMonitor, SourceMonitor, count_dropped_batches, parameter_drift
-from ttc.deploy.policy import Event, Policy
+from ttc.deploy.policy import Policy
 from ttc.errors import TTCError
 from ttc.nn import source_classifier
 
@@ -58,8 +61,10 @@ class Guard:
         adapter: The adapter to guard; call the guard in its place.
         policy: When to check and what counts as unhealthy.
         on_event: Called with every :class:`Event`; an error in it is reported as a warning and does not stop the guard.
+        callbacks: Told of every batch, with ``stats``, and of every event (:class:`ttc.core.Callback`).
 
     Attributes:
+        callbacks: The list of these, to add to or to remove from.
         events: The last ``policy.max_events`` events.
 
     Example:
@@ -81,9 +86,17 @@ class Guard:
     )
 
     def __init__(
-        self, adapter: Adapter, policy: Policy | None = None, *, on_event: Callable[[Event], None] | None = None
+        self,
+        adapter: Adapter,
+        policy: Policy | None = None,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        callbacks: Iterable[Any] = (),
     ) -> None:
+        if not isinstance(adapter, Adapter):
+            raise TTCError(f"a guard takes an adapter, got {type(adapter).__name__}; build one with ttc.adapt(model)")
         self.adapter, self.policy, self.on_event = adapter, policy or Policy(), on_event
+        self.callbacks = CallbackList(callbacks)
         self.source = source_classifier(adapter)
         self.events: deque[Event] = deque(maxlen=self.policy.max_events)
         self._clear()
@@ -101,18 +114,50 @@ class Guard:
             TTCError: If the batch is invalid; only the count of rejected batches has changed then.
         """
         with self.adapter.lock, torch.inference_mode(False):
-            logits = self._predict_or_recover(x)
-            self.counters.calls += 1
-            self.counters.images += len(x)
-            self.unchecked_images += len(x)
-            self.prediction_monitor.observe(logits)
-            self._compare_with_source(x, logits)
-            if self.unchecked_images < self.policy.check_every or not self._check():
-                return logits
-            try:
-                return self._predict(x, learn=False)
-            except TTCError:  # only the state before the rollback could predict this batch
-                return logits
+            logits = self._predict_and_check(x)
+            if self.callbacks:
+                self.callbacks.report_batch(logits, stats=self.stats)
+            return logits
+
+    def run(
+        self,
+        data: Data,
+        *,
+        batch_size: int = 64,
+        transform: Callable[[Any], Any] | None = None,
+        image_key: str | None = None,
+        label_key: str | None = None,
+        callbacks: Iterable[Any] = (),
+        progress: bool | None = None,
+    ) -> Run:
+        """Predict all of some data, batch by batch, guarded.
+
+        Args:
+            data: As for :meth:`ttc.Adapter.run`.
+            batch_size: How many single images make a batch; batches stay as they are.
+            transform: Applied to each image, or to each batch where the data yields batches.
+            image_key: The key of the images, where items are dicts.
+            label_key: The key of the labels.
+            callbacks: Told of every batch, with labels and ``stats``, and of every event.
+            progress: Whether to show progress; only on a terminal unless given.
+
+        Returns:
+            The run, whose summary lists the guard's events.
+
+        Raises:
+            TTCError: If a batch is invalid, when it is reached.
+        """
+        return start_run(
+            self,
+            self.adapter.model,
+            data,
+            batch_size=batch_size,
+            transform=transform,
+            image_key=image_key,
+            label_key=label_key,
+            callbacks=callbacks,
+            progress=progress,
+        )
 
     def freeze(self) -> None:
         """Predict without adapting, until :meth:`resume`."""
@@ -212,6 +257,27 @@ class Guard:
                 **self.source_monitor.measurements(),
             }
 
+    def summary_rows(self) -> Rows:
+        """Return the guard's state as named values."""
+        stats = self.stats
+        rows = [
+            ("mode", f"{self.mode} (level {Level(self.level).name.lower()})"),
+            ("images", f"{self.counters.images:,} in {self.counters.calls:,} batches"),
+            ("rejected batches", f"{self.counters.rejected_batches:,}"),
+            ("rollbacks", f"{self.counters.rollbacks:,}, {stats['snapshots']:,} snapshots"),
+            ("parameter drift", f"{self.parameter_drift:.3g} (limit {self.policy.limits.parameter_drift:g})"),
+        ]
+        rows += [
+            ("event", f"{event.action} after {event.images:,}: {event.reason}") for event in list(self.events)[-3:]
+        ]
+        return [*rows, *self.adapter.summary_rows()]
+
+    def __repr__(self) -> str:
+        return text_table("guard", self.summary_rows())
+
+    def _repr_html_(self) -> str:
+        return html_table("guard", self.summary_rows())
+
     def _clear(self) -> None:
         policy = self.policy
         self.counters = _Counters()
@@ -225,6 +291,21 @@ class Guard:
         self.snapshots: list[State] = []
         self.prediction_monitor = PredictionMonitor(policy.limits, policy.recent_images, policy.history_images)
         self.source_monitor = SourceMonitor(policy.limits, policy.recent_images, policy.check_every)
+
+    def _predict_and_check(self, x: Tensor) -> Tensor:
+        """Predict a batch and check the signals when it is time to; after a rollback, predict it again."""
+        logits = self._predict_or_recover(x)
+        self.counters.calls += 1
+        self.counters.images += len(x)
+        self.unchecked_images += len(x)
+        self.prediction_monitor.observe(logits)
+        self._compare_with_source(x, logits)
+        if self.unchecked_images < self.policy.check_every or not self._check():
+            return logits
+        try:
+            return self._predict(x, learn=False)
+        except TTCError:  # only the state before the rollback could predict this batch
+            return logits
 
     def _predict_or_recover(self, x: Tensor) -> Tensor:
         """Predict in the current mode; non-finite parameters are rolled back, or every later batch would fail."""
@@ -313,6 +394,7 @@ class Guard:
         event = Event(self.counters.images, action, reason)
         self.events.append(event)
         self.counters.events += 1
+        self.callbacks.report_event(event)
         if self.on_event is not None:
             try:
                 self.on_event(event)

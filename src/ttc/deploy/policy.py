@@ -1,8 +1,7 @@
-"""The guard's settings, and the events it reports."""
+"""The guard's settings."""
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from ttc.errors import TTCError
 
@@ -84,17 +83,3 @@ class Policy:
                 raise TTCError(f"{name} must be a positive number, got {value}")
         if not 0 <= self.source_fraction <= 1:
             raise TTCError(f"source_fraction must be in [0, 1], got {self.source_fraction}")
-
-
-class Event(NamedTuple):
-    """Something the guard did.
-
-    Args:
-        images: How many images it had predicted by then.
-        action: ``"warn"``, ``"rollback"``, ``"freeze"``, ``"source"``, ``"step down"``, ``"resume"`` or ``"reset"``.
-        reason: Why, in words: the signal, or ``"requested"`` when the caller asked for it.
-    """
-
-    images: int
-    action: str
-    reason: str

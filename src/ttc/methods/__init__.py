@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ttc.core import Adapter, AdapterConfig, Classifier, read_adaptation
+from ttc.core import Adapter, AdapterConfig, Classifier, InputNormalization, read_adaptation
+from ttc.core.input_checks import find_softmax
+from ttc.core.interface import PROBABILITIES
 from ttc.errors import TTCError, unknown
 from ttc.fast import accelerate_
 from ttc.methods.flip import with_flip
@@ -95,6 +97,9 @@ def adapt(
     method: str | Callable[..., Adapter] = "ttc",
     *,
     head: str | None = None,
+    normalize: InputNormalization | None = None,
+    forward: Callable[[nn.Module, Tensor], Any] | None = None,
+    output: Callable[[Any], Tensor] | str | None = None,
     small_batches: bool | str = False,
     accelerate: bool = True,
     compile: bool = False,
@@ -106,10 +111,16 @@ def adapt(
     ``model`` is never changed: the adapter works on a private copy.
 
     Args:
-        model: Any classifier that maps images to logits (N, K).
+        model: Any image classifier.
         method: A name of :data:`ttc.METHODS`, or a builder of your own that maps a :class:`ttc.Classifier`, and options
             as keywords, to an :class:`ttc.Adapter`.
         head: The name of the final layer, where it cannot be found.
+        normalize: ``(mean, std)`` per channel, for a model that expects standardized images: pass images in [0, 1], the
+            adapter's copy standardizes them. Views, noise and ``epsilon`` of a method then mean pixels.
+        forward: How to call the model where ``model(images)`` does not work, such as
+            ``lambda model, images: model(pixel_values=images)``; it is then not accelerated.
+        output: A function from what the model returns to logits (N, K), or ``"probabilities"`` for a model that ends in
+            softmax. Without it: a tensor, the first of a tuple or list, ``logits`` of a dict or an object.
         small_batches: ``True`` converts the method for small batches, down to single images; ``"average"``, ``"blend"``
             or ``"window"`` choose how (:func:`ttc.methods.small_batches.with_small_batches`).
         accelerate: Run the network in a faster form with the same outputs up to rounding (:mod:`ttc.fast`); ``False``
@@ -135,21 +146,43 @@ def adapt(
     """
     entry = find_method(method)
     entry.validate(options)
+    interface = {"head": head, "normalize": normalize, "forward": forward, "output": output}
+    if normalize is not None and options.get("standardized") is not None:
+        raise TTCError(
+            "normalize takes images in [0, 1] and standardized= those that were standardized; give one of them"
+        )
+    if forward is not None and (compile or autocast):
+        raise TTCError(
+            "compile and autocast apply to model(images) alone; leave them out, or wrap the model, not forward"
+        )
     with torch.inference_mode(False):
-        adapter = entry.build(Classifier(model, head), **options)
+        classifier = Classifier(model, head, normalize=normalize, forward=forward, output=output)
+        _require_logits(model, classifier)
+        adapter = entry.build(classifier, **options)
         if not isinstance(adapter, Adapter):
             raise TTCError(f"the builder '{entry.name}' must return a ttc.Adapter, got {type(adapter).__name__}")
         if small_batches is not False:
             adapter = with_small_batches(adapter, small_batches)
             options["small_batches"] = small_batches
-        if accelerate:
+        if accelerate and forward is None:
             for network in adapter.networks():
                 if isinstance(network, Classifier):
                     accelerate_(network, compile=compile, autocast=autocast)
         adapter.mark_initial()
-    config = AdapterConfig(entry.name, options if head is None else {**options, "head": head})
-    adapter.config = config.without_tensors()
+    given = {name: value for name, value in interface.items() if value is not None}
+    adapter.config = AdapterConfig(entry.name, {**options, **given}).without_tensors()
     return adapter
+
+
+def _require_logits(model: nn.Module, classifier: Classifier) -> None:
+    """Reject a model whose outputs can only be probabilities, or a single number."""
+    if classifier.num_classes == 1:
+        raise TTCError(
+            "the head has one output, and adaptation needs a logit per class; for a yes-or-no question give it two "
+            "rows, the first of zeros and the second as it is"
+        )
+    if classifier.interface.output is None and find_softmax(model) is not None:
+        raise TTCError(PROBABILITIES)
 
 
 def load_adaptation(

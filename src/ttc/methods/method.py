@@ -87,7 +87,8 @@ class Method:
             if name not in self.options:
                 raise unknown("option", name, self.options, of=self.name)
             if not _fits(value, hints.get(name, Any)):
-                raise TTCError(f"{name} must be {_in_words(hints[name])}, got {value!r}")
+                example = ", such as partial(torch.optim.Adam, lr=1e-3)" if name == "optimizer" else ""
+                raise TTCError(f"{name} must be {_in_words(hints[name])}{example}, got {_shown(value)}")
 
     @property
     def _function(self) -> Callable[..., Adapter]:
@@ -160,6 +161,11 @@ def _fits_member(value: Any, member: Any) -> bool:
     if origin is Callable:
         return callable(value)
     return not isinstance(origin, type) or origin in {tuple, list} or isinstance(value, origin)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 and "\n" not in text else f"an object of type {type(value).__name__}"
 
 
 def _in_words(hint: Any) -> str:

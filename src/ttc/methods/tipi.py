@@ -33,12 +33,12 @@ class TIPI(Adapter):
         entropy_weight: float,
         random_start: bool,
         batch_statistics_above: int | None,
-        normalize: tuple[Sequence[float], Sequence[float]] | None,
+        standardized: tuple[Sequence[float], Sequence[float]] | None,
         seed: int,
     ) -> None:
         super().__init__(model)
         self.updater = updater
-        self.epsilon, self.normalize = epsilon, normalize
+        self.epsilon, self.standardized = epsilon, standardized
         self.entropy_weight, self.random_start = entropy_weight, random_start
         self.batch_statistics_above = batch_statistics_above
         self.seed, self.calls = seed, 0
@@ -54,7 +54,7 @@ class TIPI(Adapter):
         return require_finite(self.model(x).logits)
 
     def _loss(self, x: Tensor) -> Tensor:
-        bound = in_input_units(torch.full_like(x[:1], self.epsilon), self.normalize)
+        bound = in_input_units(torch.full_like(x[:1], self.epsilon), self.standardized)
         delta = torch.zeros_like(x, requires_grad=True)
         with track_statistics(self.model, branch=MAIN):
             logits = require_finite(self.model(x + delta).logits)
@@ -91,7 +91,7 @@ def tipi(
     random_start: bool | None = None,
     batch_statistics_above: int | Literal["auto"] | None = "auto",
     lr_reference_batch: float | Literal["auto"] | None = "auto",
-    normalize: tuple[Sequence[float], Sequence[float]] | None = None,
+    standardized: tuple[Sequence[float], Sequence[float]] | None = None,
     seed: int = 0,
 ) -> TIPI:
     """TIPI: makes predictions invariant to small adversarial perturbations, then predicts again.
@@ -112,7 +112,8 @@ def tipi(
             ones; 64, on ImageNet never.
         lr_reference_batch: The learning rate is lr · N / ``lr_reference_batch``; 200, on ImageNet 64, and constant with
             an ``optimizer`` of your own.
-        normalize: ``(mean, std)`` of standardized images, so that ``epsilon`` stays in pixels.
+        standardized: ``(mean, std)``, if the images you pass were standardized with them: ``epsilon`` stays in pixels.
+            Not together with ``normalize``, with which you pass images in [0, 1].
         seed: The seed of random starts.
     """
     small, large = model.num_classes <= 50, model.num_classes > 500
@@ -128,7 +129,7 @@ def tipi(
         entropy_weight=(0.0 if small else 1.0 if large else 5.0) if entropy_weight is None else entropy_weight,
         random_start=large if random_start is None else random_start,
         batch_statistics_above=above,
-        normalize=normalize,
+        standardized=standardized,
         seed=seed,
     )
 

@@ -12,7 +12,7 @@ from ttc.models.zoo import MODELS
 
 
 def build(
-    name: str, num_classes: int | None = None, checkpoint: Path | None = None, statistics: str | None = None
+    name: str, num_classes: int | None = None, checkpoint: str | Path | None = None, statistics: str | None = None
 ) -> nn.Module:
     """Build the model ``name`` in evaluation mode; it takes images in [0, 1].
 
@@ -39,6 +39,7 @@ def build(
     """
     if num_classes is not None and num_classes < 1:
         raise TTCError(f"the number of classes must be at least 1, got {num_classes}")
+    checkpoint = Path(checkpoint) if checkpoint is not None else None
     kind, _, rest = name.partition(":")
     if name == "embedded":
         if checkpoint is not None or statistics is not None or num_classes not in {None, 10}:
