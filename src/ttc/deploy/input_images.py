@@ -48,9 +48,7 @@ class InputImages(NamedTuple):
         return self._replace(images=self.images.prepared(preprocessing))
 
 
-def read_input_images(
-    path: Path, size: int | None = None, severity: int = 5, labels: bool = True
-) -> InputImages:
+def read_input_images(path: Path, size: int | None = None, severity: int = 5, labels: bool = True) -> InputImages:
     """Find the images at ``path``; they are read later, batch by batch.
 
     Args:
@@ -77,9 +75,7 @@ def read_input_images(
         )
     labelled = labels and found.labels is not None
     preprocessing = Preprocessing() if size is None else Preprocessing.for_size(size)
-    images = PhotoImages(
-        path.name, path, found.files, found.labels if labelled else None, found.classes, preprocessing
-    )
+    images = PhotoImages(path.name, path, found.files, found.labels if labelled else None, found.classes, preprocessing)
     names = [file.relative_to(path).as_posix() for file in found.files]
     return InputImages(images, names, found.classes if labelled else None, labelled)
 

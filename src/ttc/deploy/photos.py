@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ttc.data.images import Indices, Labels, Pixels, validate_indices
 from ttc.errors import TTCError, unknown
@@ -87,7 +87,7 @@ class PhotoImages:
     files: Sequence[Path] = field(repr=False)
     known_labels: Labels | None = field(repr=False, default=None)
     classes: tuple[str, ...] = field(repr=False, default=())
-    preprocessing: Preprocessing = Preprocessing()
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     @cached_property
     def labels(self) -> Labels:
@@ -143,7 +143,7 @@ def read_photo(path: Path, preprocessing: Preprocessing) -> Pixels:
             image = ImageOps.exif_transpose(file)
             rgb = _scaled_to_8_bits(image).convert("RGB")
     except Exception as error:  # decoders raise any exception on damaged files
-        raise UnreadableImageError(path, _reason(error, path)) from error
+        raise UnreadableImageError(path, _reason(error)) from error
     return np.asarray(preprocessing.apply(rgb))
 
 
@@ -165,6 +165,8 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _reason(error: Exception, path: Path) -> str:
-    text = str(error).replace(repr(str(path)), "the file").partition("\n")[0]
-    return text or type(error).__name__
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image, or damaged"
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.partition("\n")[0] or type(error).__name__
