@@ -5,15 +5,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttc.cli.wording import StatisticsOption
+
 if TYPE_CHECKING:  # torch takes seconds to import
     from torch import nn
 
 
 def inspect(
     model: Annotated[
-        str, typer.Argument(help="embedded, a zoo name, timm:NAME, torchvision:NAME or package.module:function.")
+        str,
+        typer.Argument(
+            help="embedded, a zoo name, timm:NAME, torchvision:NAME or package.module:function, which runs its code."
+        ),
     ],
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load: .pt, .pth, .th or .safetensors.")] = None,
+    statistics: StatisticsOption = None,
     head: Annotated[str | None, typer.Option(help="The final layer's name, where it cannot be found.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="The batch size you plan to use.", min=1)] = None,
     dataset: Annotated[
@@ -39,7 +45,7 @@ def inspect(
     from ttc.models import MODELS, build
     from ttc.models.clean_accuracy import fitting_variants
 
-    network = build(model, checkpoint=checkpoint)
+    network = build(model, None, checkpoint, statistics, pretrained=dataset is not None)  # else no download
     found = inspect_model(network, head=head, batch_size=batch_size)
     typer.echo(str(found))
     if model in MODELS:

@@ -5,13 +5,22 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ttc.data.images import Pixels
 from ttc.errors import TTCError
 
 Interpolation = Literal["bilinear", "bicubic"]
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+SMALL = 96  # networks for smaller images were trained on whole images, not on crops
+
+
+class UnreadableImageError(TTCError):
+    """A file that cannot be decoded; a batch job skips it and reports it at the end."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot read the image {path} ({reason}): remove or replace it")
+        self.reason = reason
 
 
 class Fitting(NamedTuple):
@@ -23,21 +32,21 @@ class Fitting(NamedTuple):
 
     @classmethod
     def to(cls, side: int) -> "Fitting":
-        """Return the usual fitting for a side in pixels: 256 then 224 for ImageNet, in proportion for others.
+        """Return the usual fitting for a side in pixels: 256 then 224 for photographs, the whole image for small ones.
 
-        >>> Fitting.to(224)
-        Fitting(side=224, resize=256, interpolation='bilinear')
+        >>> Fitting.to(224), Fitting.to(32)
+        (Fitting(side=224, resize=256, interpolation='bilinear'), Fitting(side=32, resize=32, interpolation='bilinear'))
         """
         if side < 1:
             raise TTCError(f"the image size must be at least 1 pixel, got {side}")
-        return cls(side, round(side * 256 / 224))
+        return cls(side, round(side * 256 / 224) if side >= SMALL else side)
 
 
 def read_rgb(path: Path, fitting: Fitting | None = None) -> Pixels:
     """Decode one image file to RGB pixels (H, W, 3).
 
-    Greyscale, palette, CMYK and 16-bit images are converted; transparency is dropped. An image of the side of
-    ``fitting`` is never resampled.
+    Greyscale, palette, CMYK and 16-bit images are converted, photographs turned upright; transparency is dropped. An
+    image of the side of ``fitting`` is never resampled.
 
     Args:
         path: The image file.
@@ -47,22 +56,21 @@ def read_rgb(path: Path, fitting: Fitting | None = None) -> Pixels:
         uint8 pixels.
 
     Raises:
-        TTCError: The file cannot be read as an image.
+        UnreadableImageError: The file cannot be read as an image.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large images are resized, not rejected
+            warnings.simplefilter("ignore")  # large images are resized, and odd metadata does not matter
             with Image.open(path) as image:
                 rgb = _convert(image)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = "not an image file" if isinstance(error, UnidentifiedImageError) else str(error) or "damaged"
-        raise TTCError(f"cannot read the image {path} ({reason}): remove or replace it") from error
+    except Exception as error:  # decoders raise any exception on damaged files
+        raise UnreadableImageError(path, _reason(error)) from error
     return np.asarray(rgb if fitting is None else _fit(rgb, fitting))
 
 
 def _convert(image: Image.Image) -> Image.Image:
     """Convert to 8-bit RGB; Pillow alone would clip 16-bit values at 255 instead of scaling them."""
-    image.load()
+    image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
@@ -84,3 +92,10 @@ def _fit(rgb: Image.Image, fitting: Fitting) -> Image.Image:
     left, top = (wide - side) // 2, (high - side) // 2
     resized = rgb.resize((wide, high), _FILTERS[fitting.interpolation])
     return resized.crop((left, top, left + side, top + side))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "not an image file"
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.partition("\n")[0] or "damaged"

@@ -37,13 +37,20 @@ def model_input(model: nn.Module) -> ModelInput:
         >>> model_input(build("resnet20", num_classes=7))
         ModelInput(fitting=Fitting(side=32, resize=32, interpolation='bilinear'), num_classes=7)
     """
-    side = getattr(model, "side", None)
-    fitting = None
-    if isinstance(side, int):
-        usual = Fitting.to(side)
-        resize = getattr(model, "resize", None) or usual.resize
-        fitting = Fitting(side, resize, getattr(model, "interpolation", None) or usual.interpolation)
-    return ModelInput(fitting, _num_classes(model, side if isinstance(side, int) else 224))
+    fitting = stated_fitting(model)
+    return ModelInput(fitting, _num_classes(model, fitting.side if fitting else 224))
+
+
+def stated_fitting(model: nn.Module) -> Fitting | None:
+    """Return how a model states that images are fitted to it, by its attributes or timm's configuration, or None."""
+    config = getattr(model, "pretrained_cfg", {})  # of a timm model that a user's function returns
+    side = getattr(model, "side", None) or (config.get("input_size") or [None])[-1]
+    if not isinstance(side, int):
+        return None
+    usual, crop = Fitting.to(side), config.get("crop_pct")
+    resize = getattr(model, "resize", None) or (round(side / crop) if crop else usual.resize)
+    interpolation = getattr(model, "interpolation", None) or config.get("interpolation")
+    return Fitting(side, resize, "bicubic" if interpolation == "bicubic" else "bilinear")
 
 
 def _num_classes(model: nn.Module, side: int) -> int:
