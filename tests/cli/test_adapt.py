@@ -31,7 +31,9 @@ Run = Callable[..., str]
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    torch.save(build("resnet20", 3).state_dict(), tmp_path / "weights.pt")
+    weights = build("resnet20", 3).state_dict()
+    weights["linear.weight"] /= 100  # untrained, it would be certain of one class
+    torch.save(weights, tmp_path / "weights.pt")
     return tmp_path / "weights.pt"
 
 
@@ -215,7 +217,7 @@ def test_unreadable_files_are_skipped_and_named(
         assert run(folder).startswith("130 ")
     output = run(folder)
     assert output.startswith("1 ")
-    assert "ttc: skipped cat/3b.jpg: not an image, or damaged" in output
+    assert "ttc: skipped cat/3b.jpg: not an image file" in output
     assert "ttc: skipped dog/0.png: " in output
     results = Path("adapted/resnet20-pets")
     assert len(rows(results / "predictions.csv")) == 30  # of 32 files
@@ -230,7 +232,7 @@ def test_a_folder_of_unreadable_files_claims_nothing(run: Run, tmp_path: Path) -
     (tmp_path / "bad").mkdir()
     for i in range(3):
         (tmp_path / "bad" / f"{i}.jpg").touch()
-    with pytest.raises(TTCError, match="none of the 3 images can be read; the first: not an image, or damaged"):
+    with pytest.raises(TTCError, match="none of the 3 images can be read; the first: not an image file"):
         run(tmp_path / "bad")
     assert not Path("adapted/resnet20-bad").exists()
 
