@@ -116,8 +116,8 @@ class Updater(Part):
         gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         if not _finite(gradients):
             self.dropped_batches += 1
-            warnings.warn("the gradient of a batch is not finite: nothing was learned from that batch", stacklevel=2)
             self.skip(batch_size)
+            warnings.warn("the gradient of a batch is not finite: nothing was learned from that batch", stacklevel=2)
             return False
         self.accumulated = [_sum(old, new) for old, new in zip(self.accumulated, gradients, strict=True)]
         self.accumulated_batches += 1

@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 from ttc.core.adapter import Adapter
-from ttc.core.statistics import uses_batch_statistics
+from ttc.core.state import Snapshot
+from ttc.core.statistics import updates_statistics, uses_batch_statistics
+from ttc.errors import TTCError
 
 
 class WindowAdapter(Adapter):
@@ -31,7 +33,26 @@ class WindowAdapter(Adapter):
         self.fresh = 0  # of these, how many have not been learned from
 
     def adapt(self, x: Tensor) -> Tensor:
-        """Return the rows of ``x`` in the base method's prediction for the window."""
+        """Return the rows of ``x`` in the base method's prediction for the window.
+
+        If the window is rejected, the fault may be an earlier image's: ``x`` then starts a new window.
+        """
+        before = self.images, self.fresh, Snapshot(self.model) if updates_statistics(self.model) else None
+        try:
+            return self._adapt(x)
+        except TTCError:
+            if self.images is None:
+                raise
+            if before[2] is not None:
+                before[2].restore(self.model)
+            self.images, self.fresh = None, 0
+            try:
+                return self._adapt(x)
+            except BaseException:
+                self.images, self.fresh = before[:2]
+                raise
+
+    def _adapt(self, x: Tensor) -> Tensor:
         fresh = self._fresh(x)
         learn = fresh >= self.size
         if learn:
