@@ -1,5 +1,7 @@
 """A sliding window of recent images: small batches are predicted and learned from as parts of a large one."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -63,6 +65,19 @@ class WindowAdapter(Adapter):
         self.images = self._joined(x)[-self.size :].clone()  # a copy: a view would keep all of a large batch
         self.fresh = 0 if learn else fresh
         return logits[-len(x) :]
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check that the window contains images, no more than there are places."""
+        images, fresh = state["images"], state["fresh"]
+        if images is not None and not (
+            isinstance(images, Tensor)
+            and images.ndim >= 2
+            and 0 < len(images) <= self.size
+            and images.is_floating_point()
+        ):
+            raise ValueError(f"the window contains up to {self.size} images")
+        if not 0 <= fresh <= (0 if images is None else len(images)):
+            raise ValueError(f"{fresh} images cannot be new in this window")
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the rows of ``x`` in the base method's prediction for the window, which stays as it is."""
