@@ -1,12 +1,14 @@
-"""Atomic writing and checksums."""
+"""Atomic writing, allocation and checksums."""
 
+import errno
 import hashlib
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from ttc.files import atomic, checksum
+from ttc.files import allocate, atomic, checksum
 
 
 def test_a_file_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:
@@ -47,3 +49,24 @@ def test_checksum_of_more_than_one_piece(tmp_path: Path, algorithm: str) -> None
     content = bytes(range(256)) * 5000
     (tmp_path / "file").write_bytes(content)
     assert checksum(tmp_path / "file", algorithm) == hashlib.new(algorithm, content).hexdigest()
+
+
+def test_allocating_reserves_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1 << 20)
+    allocate(path)
+    assert path.stat().st_size == 1 << 20
+    assert path.stat().st_blocks * 512 >= 1 << 20
+
+
+def test_a_file_that_does_not_fit_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = tmp_path / "sparse"
+    path.write_bytes(b"x")
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        allocate(path)
+    assert not path.exists()

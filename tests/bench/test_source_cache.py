@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,7 @@ from torch import nn
 from tests.bench.conftest import CountedImages, domain, protocol
 from ttc.bench import evaluate
 from ttc.bench.evaluation import LIVE
+from ttc.bench.source_cache import source_logits
 from ttc.errors import TTCError
 
 
@@ -40,3 +43,15 @@ def test_a_cache_that_cannot_be_written_is_explained(model: nn.Module, tmp_path:
     (tmp_path / "file").write_text("")
     with pytest.raises(TTCError, match=r"cannot write to .*file"):
         evaluate(protocol("source"), [domain()], model, tmp_path / "file" / "cache")
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(TTCError, match="No space left on device"):
+        source_logits(protocol(), domain(), model, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []

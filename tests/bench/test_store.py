@@ -205,3 +205,35 @@ def test_a_store_of_version_0_1_is_read_and_upgraded_when_written_to(tmp_path: P
             assert [row.label for row in store.rows()] == ["tent", None]
     with Store(path, readonly=True) as store:
         assert [row.label for row in store.rows()] == ["tent", None]
+
+
+DAMAGE = {
+    "protocol": "update cells set protocol = '{'",
+    "another protocol": "update cells set protocol = replace(protocol, '\"seed\":0', '\"seed\":7')",
+    "protocol of other fields": "update cells set protocol = '{\"corruptions\": []}'",
+    "figures": "update cells set figures = 'x'",
+    "figures without accuracy": "update cells set figures = '{}'",
+    "figures that are a list": "update cells set figures = '[]'",
+    "environment": "update cells set environment = 'nothing'",
+    "trace": "update cells set trace = x'0011'",
+    "predictions": "update cells set predictions = x'00'",
+    "correct": "update cells set correct = x''",
+    "a deep list": f"update cells set warnings = '{'[' * 100_000}'",
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_row_is_named_left_out_and_run_again(store: Store, what: str) -> None:
+    cell, other = protocol("ttc"), protocol("tent")
+    store.finish(cell, result(), HERE)
+    changed = store._connection.execute(DAMAGE[what]).rowcount
+    store._connection.commit()
+    assert changed == 1
+    store.finish(other, result(0.25), HERE)
+    with pytest.warns(UserWarning, match=f"the cell {cell.hash[:12]} of the store .* is damaged"):
+        assert [row.protocol for row in store.rows()] == [other]
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert store.finished() == {other.hash}
+    store.finish(cell, result(0.75), HERE)
+    assert store.finished() == {cell.hash, other.hash}
+    assert sorted(row.figures["accuracy"] for row in store.rows()) == [0.25, 0.75]

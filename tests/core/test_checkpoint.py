@@ -1,11 +1,15 @@
 """Saved adaptations: what a file holds, and what is rejected."""
 
+import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -13,6 +17,7 @@ from torch import Tensor, nn
 import ttc
 from ttc.clustering import ClusteringAdapter, GaussianNoise, RandomRotation
 from ttc.core import Adapter, Classifier, read_adaptation
+from ttc.core.checkpoint import _digest
 from ttc.nn import copy_with_trainable_norms
 
 adam = partial(torch.optim.Adam, lr=1e-2)
@@ -167,3 +172,124 @@ def test_a_state_that_does_not_fit_is_rejected_whole(saved: Path, model: nn.Modu
     found.state["model"]["network.body.1.weight"] = torch.zeros(3)
     assert "does not fit" in rejection(checkpoint.restore, adapter, found)
     assert torch.equal(adapter(stream[1]), untroubled(stream[1]))
+
+
+def craft(saved: Path, change: Callable[[dict[str, str], dict[str, Tensor]], None]) -> Path:
+    """A copy of a saved file with changed contents and a valid digest."""
+    with safe_open(saved, "pt") as file:
+        metadata, tensors = dict(file.metadata()), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del metadata["digest"]
+    change(metadata, tensors)
+    metadata["digest"] = _digest(metadata, tensors)
+    path = saved.with_name("crafted.safetensors")
+    save_file(tensors, path, metadata)
+    return path
+
+
+@pytest.fixture
+def stepped(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> Path:
+    adapter = ttc.adapt(model, "tent", small_batches="window")
+    for batch in stream[:4]:
+        adapter(batch)
+    adapter.save(tmp_path / "stepped.safetensors")
+    return tmp_path / "stepped.safetensors"
+
+
+def replaced(state: str, old: str, new: str) -> str:
+    assert old in state
+    return state.replace(old, new)
+
+
+CRAFTED: dict[str, Callable[[dict[str, str], dict[str, Tensor]], None]] = {
+    "no state": lambda m, t: m.pop("state") and None,
+    "no method": lambda m, t: m.pop("method") and None,
+    "no options": lambda m, t: m.pop("options") and None,
+    "state is no JSON": lambda m, t: m.update(state="{"),
+    "state is a list": lambda m, t: m.update(state="[]"),
+    "state is a number": lambda m, t: m.update(state="3"),
+    "deep state": lambda m, t: m.update(state='{"list":[' * 50_000 + "]}" * 50_000),
+    "two kinds": lambda m, t: m.update(state='{"list": [], "tuple": []}'),
+    "unknown kind": lambda m, t: m.update(state='{"object": []}'),
+    "keys that cannot be keys": lambda m, t: m.update(state='{"dict": [[[], 1]]}'),
+    "options are a list": lambda m, t: m.update(options="[]"),
+    "an option replaces the model": lambda m, t: m.update(options='{"model": 1}'),
+    "an option of another kind": lambda m, t: m.update(options='{"small_batches": {"a": 1}}'),
+    "an option that does not exist": lambda m, t: m.update(options='{"small_batches": "window", "colour": 1}'),
+    "another dtype": lambda m, t: t.update({name: tensor.double() for name, tensor in t.items()}),
+    "another shape": lambda m, t: t.update({name: tensor[..., None] for name, tensor in t.items()}),
+    "larger": lambda m, t: t.update({name: torch.cat([tensor, tensor]) for name, tensor in t.items() if tensor.ndim}),
+    "NaN": lambda m, t: t.update({name: tensor * float("nan") for name, tensor in t.items()}),
+    "a tensor too many": lambda m, t: t.update({"more": torch.zeros(2)}),
+    "a tensor too few": lambda m, t: t.pop(next(iter(t))) is None or None,
+    "a count as text": lambda m, t: m.update(state=replaced(m["state"], '["fresh", ', '["fresh", "1"], ["old", ')),
+    "a negative count": lambda m, t: m.update(state=replaced(m["state"], '["fresh", ', '["fresh", -1], ["old", ')),
+    "a huge count": lambda m, t: m.update(
+        state=replaced(m["state"], '["batches", ', '["batches", 1' + "0" * 400 + '], ["old", ')
+    ),
+    "an infinite rate": lambda m, t: m.update(state=replaced(m["state"], '["lr", 0.001]', '["lr", Infinity]')),
+    "a rate as text": lambda m, t: m.update(state=replaced(m["state"], '["lr", 0.001]', '["lr", "fast"]')),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_crafted_file_with_a_valid_digest_is_rejected_and_changes_nothing(
+    name: str, stepped: Path, model: nn.Module, stream: list[Tensor]
+) -> None:
+    path = craft(stepped, CRAFTED[name])
+    rejection(ttc.load_adaptation, model, path)
+    adapter = ttc.adapt(model, "tent", small_batches="window")
+    adapter(stream[0])
+    before = adapter.state_dict()
+    rejection(adapter.load, path)
+    torch.testing.assert_close(adapter.state_dict(), before, rtol=0, atol=0)
+
+
+def nodes(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(deeper for key, child in children for deeper in nodes(child, (*path, key)))]
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    value[path[0]] = put(value[path[0]], path[1:], new)
+    return value
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["tensor", "dict", "list", "tuple", "described"]), inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_change_of_a_file_is_rejected_or_harmless(
+    data: st.DataObject, stepped: Path, model: nn.Module, stream: list[Tensor]
+) -> None:
+    def change(metadata: dict[str, str], tensors: dict[str, Tensor]) -> None:
+        part = data.draw(st.sampled_from(["state", "options", "tensor", "method", "version", "source"]))
+        if part in {"state", "options"}:
+            value = json.loads(metadata[part])
+            path = data.draw(st.sampled_from(nodes(value)))
+            metadata[part] = json.dumps(put(value, path, data.draw(VALUES)))
+        elif part == "tensor":
+            name = data.draw(st.sampled_from(sorted(tensors)))
+            shape = data.draw(st.lists(st.integers(0, 3), max_size=3))
+            kind = data.draw(st.sampled_from([torch.float32, torch.float16, torch.int64, torch.bool]))
+            tensors[name] = torch.full(shape, data.draw(st.sampled_from([0.0, 1.0, float("nan")]))).to(kind)
+        else:
+            metadata[part] = data.draw(st.text(max_size=5))
+
+    path = craft(stepped, change)
+    try:
+        adapter = ttc.load_adaptation(model, path)
+    except ttc.TTCError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+    else:
+        assert bool(adapter(stream[4]).isfinite().all())

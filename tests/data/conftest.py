@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -16,6 +17,7 @@ class Server:
     etag: str = '"one"'
     requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
     address: str = ""
+    sent: int = 0  # bytes of an endless response
 
     def url(self, how: str, name: str) -> str:
         return f"{self.address}/{how}/{name}"
@@ -45,7 +47,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
                 return self.answer(
                     200, b"<!DOCTYPE html><p>quota</p>", "text/html" if how == "html" else "application/x"
                 )
+            if how == "ftp":
+                self.send_response(302)
+                self.send_header("Location", "ftp://127.0.0.1/f")
+                return self.end_headers()
             body = state.content[name]
+            if how in ("endless", "longer", "badlength"):
+                return self.without_length(how, body)
             if how == "other":
                 body = body[::-1]
             start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and how != "norange" else 0
@@ -60,6 +68,20 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
             if how == "wrongplace" and start:
                 where = f"bytes 0-{len(body) - 1}/{len(body)}"
             return self.answer(206 if start else 200, body[start:], "application/octet-stream", where, body[start:cut])
+
+        def without_length(self, how: str, body: bytes) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream")
+            if how == "badlength":
+                self.send_header("Content-Length", "abc")
+            self.end_headers()
+            with suppress(OSError):  # the client hangs up
+                self.wfile.write(body)
+                while how == "endless":
+                    self.wfile.write(body)
+                    state.sent += len(body)
+                if how == "longer":
+                    self.wfile.write(b"more")
 
         def answer(
             self, status: int, body: bytes, kind: str, where: str | None = None, sent: bytes | None = None

@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 
@@ -77,3 +78,13 @@ def test_a_read_only_cache(tmp_path: Path) -> None:
 def test_a_wrong_name_is_rejected_at_once() -> None:
     with pytest.raises(TTCError, match="mist"):
         corrupt_images(images(), "mist", 3)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, offset: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(TTCError, match="No space left on device"):
+        corrupt_images(images(), "fog", 5, cache=tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []

@@ -151,3 +151,26 @@ def test_no_place_to_write(server: Server, tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("a file, not a directory")
     with pytest.raises(TTCError, match=r"cannot write to .*blocked .*--data or TTC_DATA"):
         download([server.url("good", "f")], tmp_path / "blocked" / "f")
+
+
+@pytest.mark.parametrize("how", ["endless", "longer"])
+def test_a_server_that_sends_too_much_is_cut_off_at_the_expected_size(server: Server, file: Path, how: str) -> None:
+    with pytest.raises(TTCError, match=f"more than the {len(BODY)} bytes expected"):
+        download([server.url(how, "f")], file, MD5, len(BODY), pause=0)
+    assert left(file) == []
+    with pytest.raises(TTCError, match="more than the 1000000 bytes expected"):
+        download([server.url("endless", "f")], file, None, pause=0, limit=1_000_000)
+    assert left(file) == []
+    assert server.sent < 50 * len(BODY)  # what the connection buffers, not gigabytes
+
+
+def test_a_file_beyond_the_limit_is_not_begun(server: Server, file: Path) -> None:
+    with pytest.raises(TTCError, match="at most 1000 were expected"):
+        download([server.url("good", "f")], file, limit=1000, pause=0)
+
+
+def test_an_invalid_length_and_a_redirect_to_ftp_are_one_sentence(server: Server, file: Path) -> None:
+    with pytest.raises(TTCError, match="invalid Content-Length, 'abc'"):
+        download([server.url("badlength", "f")], file, MD5, len(BODY), pause=0)
+    with pytest.raises(TTCError, match="redirects to ftp, expected http or https"):
+        download([server.url("ftp", "f")], file, MD5, len(BODY), pause=0)

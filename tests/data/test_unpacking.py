@@ -2,6 +2,7 @@ import io
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ttc.data.unpacking import unpack
@@ -80,3 +81,55 @@ def test_no_place_to_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(TTCError, match=r"cannot write to .*file"):
         unpack(archive, tmp_path / "file")
+
+
+def assert_nothing_unpacked(archive: Path, into: Path, reason: str, **limits: int) -> None:
+    with pytest.raises(TTCError, match=reason) as caught:
+        unpack(archive, into, **limits)
+    assert "\n" not in str(caught.value)
+    assert list(into.iterdir()) == []
+
+
+def large(tmp_path: Path, mode: str) -> Path:
+    with tarfile.open(tmp_path / "large.tar", mode) as tar:  # type: ignore[call-overload]
+        for name in ("one", "two"):
+            info = tarfile.TarInfo(name)
+            info.size = 200_000
+            tar.addfile(info, io.BytesIO(np.random.default_rng(0).bytes(info.size)))
+    return tmp_path / "large.tar"
+
+
+def test_a_wrong_checksum_of_gzip_is_damage(tmp_path: Path) -> None:
+    archive = large(tmp_path, "w:gz")
+    content = bytearray(archive.read_bytes())
+    content[-8] ^= 1  # the CRC is at the end, after everything that tarfile reads
+    archive.write_bytes(content)
+    assert_nothing_unpacked(archive, tmp_path / "out", "is damaged")
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:xz", "w:bz2"])
+@pytest.mark.parametrize("keep", [0.999, 0.7, 0.3])
+def test_a_truncated_archive_is_damage(tmp_path: Path, mode: str, keep: float) -> None:
+    archive = large(tmp_path, mode)
+    content = archive.read_bytes()
+    if mode == "w" and keep == 0.999:
+        pytest.skip("cut in the zeros at the end: every file is whole")
+    archive.write_bytes(content[: int(keep * len(content))])
+    assert_nothing_unpacked(archive, tmp_path / "out", "is damaged")
+
+
+def test_names_that_come_twice_are_rejected(tmp_path: Path) -> None:
+    archive = write(tmp_path / "a.tar", member("d/x"), member("./d/x"))
+    assert_nothing_unpacked(archive, tmp_path / "out", "twice")
+
+
+def test_a_path_of_two_thousand_folders_is_rejected(tmp_path: Path) -> None:
+    archive = write(tmp_path / "a.tar", member("/".join(["a"] * 2000)))
+    assert_nothing_unpacked(archive, tmp_path / "out", "a path of 2000 folders")
+
+
+def test_more_bytes_or_files_than_expected_are_rejected(tmp_path: Path) -> None:
+    archive = large(tmp_path, "w:gz")
+    assert_nothing_unpacked(archive, tmp_path / "out", "more than the expected 399999 bytes", max_bytes=399_999)
+    assert_nothing_unpacked(archive, tmp_path / "out", "or 1 files", max_members=1)
+    assert len(unpack(archive, tmp_path / "out", max_bytes=400_000, max_members=2)) == 2

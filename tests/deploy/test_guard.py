@@ -127,7 +127,9 @@ def test_parameters_that_are_not_finite_are_rolled_back(model: nn.Module, stream
             if parameter.requires_grad:
                 parameter.fill_(float("nan"))
     assert torch.equal(guard(stream[0]), first)  # rolled back to the initial state, and predicted
-    assert [tuple(event) for event in guard.events] == [(24, "rollback", "the parameters are not finite")]
+    assert [tuple(event) for event in guard.events] == [
+        (24, "rollback", "the parameters or the running statistics are not finite")
+    ]
     for _ in range(20):
         assert guard(stream[1]).isfinite().all()
 
@@ -261,7 +263,9 @@ def test_a_rejected_batch_changes_nothing_but_its_count(model: nn.Module, stream
     for images in bad:
         with pytest.raises(ttc.TTCError):
             guard(images)
-    assert guard.stats == {**undisturbed.stats, "rejected_batches": 4}
+    assert guard.stats == {**undisturbed.stats, "rejected_batches": 4, "events": 1}
+    assert guard.events[-1].action == "warn"
+    assert guard.events[-1].reason.startswith("3 batches in a row were rejected, the last one because ")
     assert torch.equal(guard(stream[1]), undisturbed(stream[1]))
     for level in (Level.FREEZE, Level.SOURCE):
         guard.level = level.value

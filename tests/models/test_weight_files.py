@@ -1,5 +1,6 @@
 import os
 import warnings
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -192,3 +193,46 @@ def test_damaged_bytes_never_surprise(tmp_path: Path) -> None:
                 except TTCError as error:
                     outcomes.add(type(error))
     assert outcomes == {dict, TTCError}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        (torch.empty(3, 4, device="meta"), "meta device"),
+        (torch.eye(3).to_sparse(), "sparse"),
+        (torch.tensor([[1.0, float("nan")]]), "NaN or infinite"),
+        (torch.zeros(0, 64), "empty (shape 0x64"),
+        (torch.zeros(1).expand(1 << 20, 1 << 20), "only 4 bytes"),
+    ],
+)
+def test_tensors_that_cannot_be_weights_are_rejected(tensor: torch.Tensor, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.pt"
+    torch.save({"fc.weight": tensor, "fc.bias": torch.zeros(3)}, path)
+    with pytest.raises(TTCError) as caught:
+        read_state_dict(path)
+    assert reason in str(caught.value)
+    assert "'fc.weight'" in str(caught.value)
+
+
+def test_a_numpy_value_of_gigabytes_is_rejected_before_it_is_allocated(tmp_path: Path) -> None:
+    class Huge:
+        def __reduce__(self) -> tuple[object, ...]:
+            return np.dtype, ("V4000000000", False, True)
+
+    torch.save({"best": np.float64(0.5), "state_dict": {"fc.weight": torch.zeros(2, 2)}}, tmp_path / "fine.pt")
+    assert set(read_state_dict(tmp_path / "fine.pt")) == {"fc.weight"}
+    torch.save({"best": Huge(), "state_dict": {"fc.weight": torch.zeros(2, 2)}}, tmp_path / "huge.pt")
+    with pytest.raises(TTCError, match="V4000000000"):
+        read_state_dict(tmp_path / "huge.pt")
+
+
+def test_a_compressed_archive_is_rejected(tmp_path: Path) -> None:
+    torch.save({"fc.weight": torch.zeros(100, 100)}, tmp_path / "plain.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pt") as plain,
+        zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as bomb,
+    ):
+        for entry in plain.namelist():
+            bomb.writestr(entry, plain.read(entry))
+    with pytest.raises(TTCError, match="compressed archive"):
+        read_state_dict(tmp_path / "bomb.pt")

@@ -236,3 +236,44 @@ def test_robust_with_weight_zero_never_moves() -> None:
     norm = RobustNorm(made, momentum=0.0)
     with track_statistics(norm):
         torch.testing.assert_close(norm(X), made(X))
+
+
+@pytest.mark.parametrize("kind", ["ema", "running"])
+def test_an_implausible_batch_counts_less(kind: str) -> None:
+    made = nn.BatchNorm2d(4).eval()  # the source has mean 0 and variance 1, so the energy is the mean square
+    signs = torch.tensor([1.0, -1.0]).repeat(12).view(6, 4, 1, 1).expand(6, 4, 3, 3)
+    signs = torch.where(torch.arange(6).view(6, 1, 1, 1) % 2 == 0, signs, -signs)
+    for size in (2.0, 3.0, 9.0):
+        norm = EmaNorm(made, weight=0.01) if kind == "ema" else RunningNorm(made, momentum=0.1)
+        with track_statistics(norm):
+            norm(signs * size)
+        assert norm.variance is not None
+        amount, energy = (1 - 0.99**6 if kind == "ema" else 0.1), size**2
+        if kind == "running":
+            energy *= 54 / 53  # torch's running variance is the unbiased one
+        weight = min(1.0, 6.0 / energy) ** 2
+        wanted = torch.full((4,), 1 + amount * weight * (energy - 1))
+        torch.testing.assert_close(norm.variance.view(-1), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [1e3, 1e20, 1e38])
+@pytest.mark.parametrize("kind", [EmaNorm, RunningNorm, partial(WindowNorm, places=2), partial(WindowNorm, places=9)])
+def test_an_absurd_batch_is_rejected_and_nothing_is_stored(kind: Any, bad: float) -> None:
+    norm = kind(layer())
+    before = copy.deepcopy(dict(norm.named_buffers()))
+    with track_statistics(norm), pytest.raises(ttc.TTCError, match="check the range of the images"):
+        norm(X * bad)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in norm.named_buffers())
+
+
+def test_the_reference_is_no_state_and_moves_with_the_layer() -> None:
+    norm = EmaNorm(layer())
+    assert set(norm.state_dict()) == {"weight", "bias", "mean", "variance"}
+    assert norm.double().source_mean.dtype == torch.float64
+
+
+def test_a_channel_that_was_constant_on_the_source_does_not_reject_batches() -> None:
+    made = layer()
+    assert made.running_var is not None
+    made.running_var[0] = 0
+    EmaNorm(made)(X)

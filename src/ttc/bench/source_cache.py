@@ -14,7 +14,7 @@ from torch import nn
 from ttc.bench.protocol import Protocol
 from ttc.data.images import Images, as_tensor
 from ttc.data.location import unwritable
-from ttc.files import atomic
+from ttc.files import allocate, atomic
 from ttc.methods import adapt
 
 BATCH = 100  # fixed, so that the predictions do not depend on the cell that comes first
@@ -53,6 +53,7 @@ def _fill(path: Path, protocol: Protocol, images: Images, model: nn.Module) -> N
             if array is None:
                 shape = (len(images), logits.shape[1])
                 array = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
+                allocate(part)
             array[start : start + len(logits)] = logits
         assert array is not None
         array.flush()

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -132,15 +133,25 @@ class Store:
         self._connection.close()
 
     def finished(self) -> set[str]:
-        """Return the hashes of the finished cells."""
-        with self._explain_errors():
-            return {row[0] for row in self._connection.execute("select hash from cells where status = 'finished'")}
+        """Return the hashes of the finished cells that can be read: a damaged one is run again."""
+        return {row.protocol.hash for row in self.rows() if row.status == "finished"}
 
     def rows(self) -> Iterator[Row]:
-        """Yield all recorded cells, in the order in which they were recorded."""
+        """Yield all recorded cells, in the order in which they were recorded; warn of those that cannot be read."""
         with self._explain_errors():
             columns = f"{_COLUMNS}, label" if self._has_labels else f"{_COLUMNS}, null"
-            yield from map(_row, self._connection.execute(f"select {columns} from cells order by recorded, hash"))
+            for values in self._connection.execute(f"select {columns} from cells order by recorded, hash"):
+                try:
+                    row = _row(values)
+                except (ValueError, TypeError, LookupError, AttributeError, RecursionError, TTCError) as error:
+                    reason = str(error).partition("\n")[0][:120] or type(error).__name__
+                    warnings.warn(
+                        f"the cell {str(values[0])[:12]} of the store {self.path} is damaged ({reason}) and left out; "
+                        "the next ttc run that contains it runs it again",
+                        stacklevel=2,
+                    )
+                    continue
+                yield row
 
     def finish(
         self, protocol: Protocol, result: "Result", environment: Mapping[str, Any], label: str | None = None
@@ -193,7 +204,7 @@ class Store:
         status: str,
         figures: str | None,
         cost: str | None,
-        warnings: str | None,
+        notes: str | None,
         error: str | None,
         environment: Mapping[str, Any],
         seconds: float,
@@ -201,9 +212,19 @@ class Store:
     ) -> None:
         recorded = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         here = json.dumps(dict(environment))
-        values = (protocol.hash, status, protocol.json(), figures, cost, warnings, error, here, seconds, recorded)
+        values = (protocol.hash, status, protocol.json(), figures, cost, notes, error, here, seconds, recorded)
         with self._explain_errors(), self._connection:
+            if self._is_damaged(protocol.hash):
+                self._connection.execute("delete from cells where hash = ?", (protocol.hash,))
             self._connection.execute(_WRITE, (*values, *rest))
+
+    def _is_damaged(self, key: str) -> bool:
+        """Tell whether there is a cell of this hash that cannot be read."""
+        found = self._connection.execute(f"select {_COLUMNS}, label from cells where hash = ?", (key,)).fetchone()
+        try:
+            return found is not None and not _row(found)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, TTCError):
+            return True
 
     def _prepare(self, readonly: bool) -> None:
         (magic,) = self._connection.execute("pragma application_id").fetchone()
@@ -274,22 +295,43 @@ def _reason(error: sqlite3.Error) -> str:
     return f"cannot be used ({text}); check its disk or choose another --store"
 
 
+def _json_object(text: str | None) -> dict[str, Any]:
+    value = json.loads(text or "{}")
+    if not isinstance(value, dict):
+        raise TypeError(f"expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _figures(text: str | None, status: str) -> dict[str, Any]:
+    figures = _json_object(text)
+    if status == "finished":
+        absent = [name for name in FIGURES if name not in figures]
+        if absent or not isinstance(figures["accuracy"], int | float):
+            raise ValueError(f"it has no {', '.join(absent) or 'accuracy'}")
+    return figures
+
+
 def _row(values: tuple[Any, ...]) -> Row:
-    _, status, protocol, figures, cost, warnings, error, environment, seconds, recorded, trace, classes, bits, label = (
+    key, status, protocol, figures, cost, notes, error, environment, seconds, recorded, trace, classes, bits, label = (
         values
     )
+    cell = Protocol.read(protocol)
+    if cell.hash != key:
+        raise ValueError("its protocol is not the one of its hash")
     predictions = np.frombuffer(classes or b"", "<u2")
+    if len(bits or b"") != (len(predictions) + 7) // 8:
+        raise ValueError("its predictions and their correctness differ in number")
     flags = np.unpackbits(np.frombuffer(bits or b"", np.uint8), count=len(predictions)).astype(np.bool_)
     return Row(
-        protocol=Protocol.read(protocol),
+        protocol=cell,
         status=status,
-        figures=json.loads(figures or "{}"),
-        cost=json.loads(cost or "{}"),
-        warnings=tuple(json.loads(warnings or "[]")),
+        figures=_figures(figures, status),
+        cost=_json_object(cost),
+        warnings=tuple(map(str, json.loads(notes or "[]"))),
         error=error,
-        environment=json.loads(environment),
-        seconds=seconds,
-        recorded=recorded,
+        environment=_json_object(environment),
+        seconds=float(seconds),
+        recorded=str(recorded),
         trace=np.frombuffer(trace or b"", "<f4").reshape(-1, len(TRACE)),
         predictions=predictions,
         correct=flags,

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,6 +100,12 @@ class ClusteringAdapter(Adapter):
         if self.observer is not None:
             self.observer(Step(assignment, weights, loss))
         return self._output(assignment)
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check that averages of a selector are scalars or have one value per class."""
+        averages = state["select"].values() if isinstance(state["select"], dict) else ()
+        if any(isinstance(one, Tensor) and one.shape not in {(), (self.model.num_classes,)} for one in averages):
+            raise ValueError("an average of the selector has another shape than one value per class")
 
     def infer(self, x: Tensor) -> Tensor:
         """Run the A-step alone."""

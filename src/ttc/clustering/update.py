@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,8 +126,8 @@ class Updater(Part):
         """Accumulate gradients; return whether a step was taken."""
         if not _finite(gradients):
             self.dropped_batches += 1
-            warnings.warn("the gradient of a batch is not finite: nothing was learned from that batch", stacklevel=2)
             self.skip(batch_size)
+            warnings.warn("the gradient of a batch is not finite: nothing was learned from that batch", stacklevel=2)
             return False
         self.accumulated = [_sum(old, new) for old, new in zip(self.accumulated, gradients, strict=True)]
         self.accumulated_batches += 1
@@ -144,6 +145,15 @@ class Updater(Part):
             self.accumulated_samples += batch_size
             if self._due():
                 self.flush()
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check that accumulated gradients fit the parameters, and that counters count."""
+        for parameter, gradient in zip(self.parameters, state["accumulated"], strict=True):
+            if gradient is not None and not (isinstance(gradient, Tensor) and gradient.shape == parameter.shape):
+                raise ValueError("accumulated gradients have other shapes than the parameters")
+        for name in ("accumulated_batches", "accumulated_samples", "dropped_batches", "first_batch_size"):
+            if state[name] is not None and not (type(state[name]) is int and state[name] >= 0):
+                raise ValueError(f"{name} is a count, got {str(state[name])[:40]}")
 
     def use_small_batches_(self, settings: SmallBatches) -> None:
         """Step per number of samples, with the mean gradient: the step size is then the same at any batch size.

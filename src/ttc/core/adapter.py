@@ -1,5 +1,6 @@
 """The contract of every method: an object that predicts a stream of batches and adapts as it goes."""
 
+import copy
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -307,6 +308,17 @@ class Adapter(Part, ABC):
         return html_table("adapter", self.summary_rows())
 
     def __getstate__(self) -> dict[str, Any]:
+        with self.lock:  # a copy, or a call could change it while it is being pickled
+            return copy.deepcopy(self._variables())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Adapter":
+        with self.lock:
+            made = object.__new__(type(self))
+            memo[id(self)] = made
+            made.__setstate__(copy.deepcopy(self._variables(), memo))
+        return made
+
+    def _variables(self) -> dict[str, Any]:
         return {**vars(self), "lock": None, "_accepted": set()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ttc import __version__
-from ttc.core.state import PLAIN, State, tensors_digest
+from ttc.core.state import PLAIN, State, check_state, tensors_digest
 from ttc.errors import TTCError
 from ttc.files import atomic
 
@@ -75,7 +75,7 @@ class SavedAdaptation:
         for name, value in self.options.items():
             if _is_description(value) and name not in given:
                 raise TTCError(
-                    f"{self.path} was saved with {name}={value['described']}, which a file cannot contain; "
+                    f"{self.path} was saved with {name}={_shown(value)}, which a file cannot contain; "
                     f"pass it again as {name}=..."
                 )
         options = {name: given.get(name, _plain(value)) for name, value in self.options.items()}
@@ -122,9 +122,19 @@ def read(path: Path) -> SavedAdaptation:
         )
     if metadata.pop("digest", None) != _digest(metadata, tensors):
         raise TTCError(f"{path} is damaged: its contents do not match their checksum; save it again")
-    state = _decoded(json.loads(metadata["state"]), tensors)
-    options = json.loads(metadata["options"])
-    return SavedAdaptation(path, metadata["method"], options, metadata["source"], state, metadata["version"])
+    try:
+        used: set[str] = set()
+        state = _decoded(_json(metadata["state"]), tensors, used)
+        options = _json(metadata["options"])
+        saved = SavedAdaptation(path, metadata["method"], options, metadata["source"], state, metadata["version"])
+    except KeyError as error:
+        raise TTCError(f"{path} is damaged: it has no {str(error)[:80]}; save it again") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = str(error).partition("\n")[0][:120]
+        raise TTCError(f"{path} is damaged: its contents cannot be decoded ({reason}); save it again") from error
+    if used != set(tensors) or not _are_options(options):
+        raise TTCError(f"{path} is damaged: it contains tensors or options that no adaptation has; save it again")
+    return saved
 
 
 def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:
@@ -146,10 +156,12 @@ def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:
     before = adapter.state_dict()
     adapter.reset()  # a file contains only what differs from the initial state
     try:
+        check_state(adapter, saved.state)
         adapter.load_state_dict(saved.state)
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         adapter.load_state_dict(before)
-        raise TTCError(f"{saved.path} does not fit the adapter it names ({error}); save it again") from error
+        reason = str(error).partition("\n")[0][:200]
+        raise TTCError(f"{saved.path} does not fit the adapter it names ({reason}); save it again") from error
 
 
 def config_of(adapter: "Adapter") -> AdapterConfig:
@@ -197,16 +209,48 @@ def _encoded(state: State, path: str, tensors: dict[str, Tensor]) -> Any:
     return state
 
 
-def _decoded(value: Any, tensors: Mapping[str, Tensor]) -> State:
+def _decoded(value: Any, tensors: Mapping[str, Tensor], used: set[str]) -> State:
+    """Return the state that :func:`_encoded` encoded; the names of its tensors are added to ``used``.
+
+    Raises:
+        KeyError, TypeError, ValueError: If it is no such encoding.
+    """
     if not isinstance(value, dict):
+        if not isinstance(value, PLAIN):
+            raise TypeError("a state contains no bare list")
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
+        used.add(content)
         return tensors[content]
     if kind == "dict":
-        return {key: _decoded(item, tensors) for key, item in content}
-    items = [_decoded(item, tensors) for item in content]
+        return {key: _decoded(item, tensors, used) for key, item in content}
+    if kind not in {"list", "tuple"} or not isinstance(content, list):
+        raise ValueError(f"unknown kind {kind[:40]!r}")
+    items = [_decoded(item, tensors, used) for item in content]
     return items if kind == "list" else tuple(items)
+
+
+def _json(text: str) -> Any:
+    def no_constant(name: str) -> Any:
+        raise ValueError(f"{name} is not finite")
+
+    return json.loads(text, parse_constant=no_constant)
+
+
+def _are_options(options: object) -> bool:
+    """Tell whether these are keyword arguments of a method, none of which replaces the model or the method."""
+    return isinstance(options, dict) and all(
+        name.isidentifier() and name not in {"model", "method"} and _is_option(value) for name, value in options.items()
+    )
+
+
+def _is_option(value: object) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_option, value))
+    if isinstance(value, dict):
+        return set(value) == {"described"} and isinstance(value["described"], str)
+    return isinstance(value, PLAIN)
 
 
 def _described(value: object) -> Any:
@@ -238,6 +282,8 @@ def _is_description(value: object) -> bool:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({', '.join(map(_shown, value))})"
     return str(value["described"]) if isinstance(value, dict) else repr(value)
 
 

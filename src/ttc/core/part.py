@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 from torch.optim import Optimizer
@@ -28,6 +28,8 @@ class Part:
     """
 
     state_attributes: ClassVar[tuple[str, ...]] = ()
+    resizable_attributes: ClassVar[tuple[str, ...]] = ()
+    """Those of them whose tensors change their length, the first dimension."""
     dropped_batches: int = 0
     """Batches that were not learned from because their gradient was not finite."""
 
@@ -35,6 +37,13 @@ class Part:
     def requires_batch_statistics(self) -> bool:
         """Whether this part works with the statistics of the batch alone, and cannot be converted for small batches."""
         return False
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check what :func:`ttc.core.state.check_state` cannot know of a state of this part; the default has nothing.
+
+        Raises:
+            ValueError: If the state does not fit.
+        """
 
     def parts(self) -> Iterator["Part"]:
         """Yield the parts this one is made of, from its state attributes."""

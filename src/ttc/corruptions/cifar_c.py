@@ -1,9 +1,7 @@
 """Generate CIFAR-C from CIFAR in its binary format: one ``.npy`` file per corruption, and the labels."""
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
@@ -16,7 +14,7 @@ from ttc.corruptions.manifest import CorruptionSettings, Manifest, check_separat
 from ttc.corruptions.pool import ImageProgress, explain_disk_errors, map_unordered
 from ttc.corruptions.severity_tables import TableName
 from ttc.errors import TTCError
-from ttc.files import atomic, checksum
+from ttc.files import allocate, atomic, checksum
 
 _PIXELS = 3 * 32 * 32
 _CHUNK = 500
@@ -130,9 +128,9 @@ def _write_rows(
     if not finished:
         journal.unlink(missing_ok=True)
         array = np.lib.format.open_memmap(part, "w+", np.uint8, (rows, 32, 32, 3))
-        _reserve(part)  # a full disk must fail here: in mapped memory it would kill the process
     else:
         array = np.lib.format.open_memmap(part, "r+")
+    allocate(part)  # a full disk must fail here: in mapped memory it would kill the process
     done(0, sum(min(_CHUNK, images - start % images) for start in finished))
     with journal.open("a") as notes:
         for start, piece in map_unordered(change, (start for start in starts if start not in finished), workers):
@@ -154,18 +152,3 @@ def _journal_starts(journal: Path) -> set[int]:
         return set()
     lines = journal.read_text().split("\n")[:-1]
     return {int(line) for line in lines if line.isdigit()}
-
-
-def _reserve(part: Path) -> None:
-    """Allocate the full size of a sparse file on disk, or fail now."""
-    size = part.stat().st_size
-    try:
-        with part.open("r+b") as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)
-            elif shutil.disk_usage(part).free < size:
-                raise OSError(28, "No space left on device")
-    except OSError:
-        with suppress(OSError):
-            part.unlink()
-        raise

@@ -12,7 +12,7 @@ import numpy as np
 from ttc.data.frost import describe_frost
 from ttc.data.images import Images, Indices, Labels, Pixels, validate_indices
 from ttc.data.location import unwritable
-from ttc.files import atomic
+from ttc.files import allocate, atomic
 
 if TYPE_CHECKING:
     from ttc.corruptions.severity_tables import TableName  # reading clean data must not import torch
@@ -134,6 +134,7 @@ def _fill(path: Path, images: Images, advance: Callable[[int], None] | None) -> 
     shape = (len(images), *images.pixels([0]).shape[1:])
     with atomic(path) as part:
         array = np.lib.format.open_memmap(part, mode="w+", dtype=np.uint8, shape=shape)
+        allocate(part)
         for start in range(0, len(images), CHUNK):
             index = range(start, min(start + CHUNK, len(images)))
             array[start : index.stop] = images.pixels(index)

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 from urllib.parse import urlsplit
 
 import ttc
@@ -33,6 +33,7 @@ def download(
     size: int | None = None,
     progress: ByteProgress | None = None,
     pause: float = 1.0,
+    limit: int | None = None,
 ) -> None:
     """Download ``target`` from the first of ``urls`` that provides it; an earlier partial download is resumed.
 
@@ -43,6 +44,7 @@ def download(
         size: The exact size in bytes, if known.
         progress: Called with the bytes so far and the total bytes, if known.
         pause: Seconds to wait before the first retry, doubled at each further one.
+        limit: The most bytes to accept where ``size`` is not known.
 
     Raises:
         TTCError: No URL provided the file, or the target cannot be written.
@@ -54,7 +56,7 @@ def download(
         raise unwritable(target.parent, error) from error
     problems = []
     for url in urls:
-        problem = _from_one(url, part, checksum, size, progress, pause)
+        problem = _from_one(url, part, checksum, size, progress, pause, size if limit is None else limit)
         if problem is None:
             part.replace(target)
             _validator(part).unlink(missing_ok=True)
@@ -76,7 +78,13 @@ def matches(path: Path, checksum: str) -> bool:
 
 
 def _from_one(
-    url: str, part: Path, checksum: str | None, size: int | None, progress: ByteProgress | None, pause: float
+    url: str,
+    part: Path,
+    checksum: str | None,
+    size: int | None,
+    progress: ByteProgress | None,
+    pause: float,
+    limit: int | None,
 ) -> str | None:
     """Complete ``part`` from one URL; return None on success, else the reason for the failure."""
     best, idle, reason = _size(part), 0, ""
@@ -84,7 +92,7 @@ def _from_one(
         if idle:
             time.sleep(pause * 2 ** (idle - 1))
         try:
-            resumed = _transfer(url, part, checksum is not None, size, progress)
+            resumed = _transfer(url, part, checksum is not None, size, progress, limit)
         except _UnusableError as error:
             return str(error)
         except (OSError, http.client.HTTPException) as error:
@@ -103,7 +111,26 @@ def _from_one(
     return reason
 
 
-def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: ByteProgress | None) -> bool:
+class _WebRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to other web addresses only: urllib would follow one to FTP, where nothing is checked."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if urlsplit(newurl).scheme not in {"http", "https"}:
+            raise _UnusableError(f"it redirects to {urlsplit(newurl).scheme}, expected http or https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _transfer(
+    url: str, part: Path, trusted: bool, size: int | None, progress: ByteProgress | None, limit: int | None
+) -> bool:
     """Append the missing bytes to ``part``; return whether it was resumed, which is safe given a checksum or ETag."""
     offset = _size(part)
     known = _validator(part).read_text().splitlines() if _validator(part).exists() else []
@@ -114,7 +141,9 @@ def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: B
         if same:
             headers["If-Range"] = known[1]
     try:
-        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
+        response = urllib.request.build_opener(_WebRedirects).open(
+            urllib.request.Request(url, headers=headers), timeout=TIMEOUT
+        )
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 416:  # no bytes beyond ours: complete already, or the wrong file
@@ -136,26 +165,38 @@ def _transfer(url: str, part: Path, trusted: bool, size: int | None, progress: B
         if response.headers.get_content_type() == "text/html":
             raise _UnusableError(WEB_PAGE)
         length = response.headers.get("Content-Length")
+        if length is not None and not (length.isascii() and length.isdigit() and len(length) < 20):
+            raise _UnusableError(f"the server sent an invalid Content-Length, {length[:40]!r}")
         total = start + int(length) if length is not None else size
         if size is not None and total is not None and total != size:
             raise _UnusableError(f"the file has {total} bytes instead of {size}")
+        if limit is not None and total is not None and total > limit:
+            raise _UnusableError(f"the file has {total} bytes, at most {limit} were expected")
         _record_validator(part, url, response.headers)
         try:
             file = part.open("ab" if start else "wb")
         except OSError as error:
             raise unwritable(part.parent, error) from error
         with file:
-            done = _copy(response, file, start, total, progress)
+            done = _copy(response, file, start, total, progress, limit)
     if total is not None and done < total:
         raise OSError(f"the connection ended after {done} of {total} bytes")
     return start > 0
 
 
 def _copy(
-    response: http.client.HTTPResponse, file: BinaryIO, start: int, total: int | None, progress: ByteProgress | None
+    response: http.client.HTTPResponse,
+    file: BinaryIO,
+    start: int,
+    total: int | None,
+    progress: ByteProgress | None,
+    limit: int | None,
 ) -> int:
     done = start
     while piece := response.read(PIECE):
+        if limit is not None and done + len(piece) > limit:
+            file.truncate(0)  # these are not the bytes of the file
+            raise _UnusableError(f"the server sends more than the {limit} bytes expected")
         if done == 0 and piece.lstrip()[:16].lower().startswith((b"<!doctype html", b"<html")):
             raise _UnusableError(WEB_PAGE)
         try:

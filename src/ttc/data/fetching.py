@@ -89,7 +89,7 @@ def fetch(
     elif not whole:
         _require_disk_space(source, root)
         report = (lambda done, total: step(f"download {target.name}", done, total)) if step else None
-        download(source.urls, target, source.checksum or _recorded(target), source.size, report, pause)
+        download(source.urls, target, source.checksum or _recorded(target), source.size, report, pause, _limit(source))
     if source.into is None:
         _record(root, source)
     elif not source.package:
@@ -101,7 +101,7 @@ def fetch(
             if step:
                 step(f"unpack {target.name}", unpacked, None)
 
-        unpack(target, root / source.into, advance)
+        unpack(target, root / source.into, advance, *_unpacking_limits(source, target))
     after = source_status(name, root, thorough=True, step=step)
     if after.status != "present":
         raise TTCError(
@@ -158,6 +158,18 @@ def _record(root: Path, source: Source) -> None:
         if part.checksum is None and _recorded(path) is None:
             with atomic(path.with_name(path.name + ".sha256")) as note:
                 note.write_text(f"{file_checksum(path)}  {path.name}\n")
+
+
+def _limit(source: Source) -> int | None:
+    """Return the most bytes that a download may have: twice the least where the exact size is not published."""
+    return source.size or 2 * sum(part.size for part in source.parts) or None
+
+
+def _unpacking_limits(source: Source, archive: Path) -> tuple[int, int]:
+    """Return the most bytes and members that an archive may unpack to, with room for texts and folders."""
+    size = max(source.size or 0, archive.stat().st_size)
+    members = len(source.parts) + len(source.folders) * (PER_FOLDER + 2_000)
+    return 3 * size + sum(part.size for part in source.parts), members + 1_000
 
 
 def _require_disk_space(source: Source, root: Path) -> None:

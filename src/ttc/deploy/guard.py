@@ -1,9 +1,11 @@
 """A guard around an adapter: detects failing adaptation, rolls back, and falls back to the source model."""
 
+import copy
 import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -17,7 +19,13 @@ from ttc.core.data_items import Data
 from ttc.core.representation import Rows, html_table, text_table
 from ttc.core.running import start_run
 from ttc.core.state import State, capture_state, restore_state
-from ttc.deploy.monitors import PredictionMonitor, SourceMonitor, count_dropped_batches, parameter_drift
+from ttc.deploy.monitors import (
+    PredictionMonitor,
+    SourceMonitor,
+    count_dropped_batches,
+    parameter_drift,
+    statistics_drift,
+)
 from ttc.deploy.policy import Policy
 from ttc.errors import TTCError
 from ttc.nn import source_classifier
@@ -38,7 +46,7 @@ class Level(IntEnum):
 @dataclass
 class _Counters:
     state_attributes: ClassVar[tuple[str, ...]] = (
-        *("calls", "images", "compared_images", "rejected_batches", "events", "rollbacks"),
+        *("calls", "images", "compared_images", "rejected_batches", "events", "rollbacks", "failed_callbacks"),
     )
     calls: int = 0
     images: int = 0
@@ -46,6 +54,7 @@ class _Counters:
     rejected_batches: int = 0
     events: int = 0
     rollbacks: int = 0
+    failed_callbacks: int = 0
 
 
 class Guard:
@@ -55,7 +64,8 @@ class Guard:
     one level: warn; roll back to the last healthy snapshot; roll back and freeze; predict with the source model. It
     escalates to the source model at once where no snapshot would help: when the comparison finds the source model
     better, or when no check was ever healthy. After ``policy.patience`` consecutive healthy checks it steps down by one
-    level. Calls from several threads take turns.
+    level. ``policy.max_rejections`` rejected batches in a row count as an unhealthy check: a ruined state rejects all.
+    A signal that is not finite is unhealthy. Calls from several threads take turns.
 
     Args:
         adapter: The adapter to guard; call the guard in its place.
@@ -82,7 +92,8 @@ class Guard:
 
     state_attributes: ClassVar[tuple[str, ...]] = (
         *("counters", "level", "healthy_checks", "frozen_by_user", "unchecked_images", "comparison_credit"),
-        *("dropped_batches", "parameter_drift", "snapshots", "prediction_monitor", "source_monitor"),
+        *("dropped_batches", "parameter_drift", "statistics_drift", "rejected_in_a_row", "skipped_values"),
+        *("snapshots", "prediction_monitor", "source_monitor"),
     )
 
     def __init__(
@@ -111,7 +122,7 @@ class Guard:
             Detached, finite logits (N, K).
 
         Raises:
-            TTCError: If the batch is invalid; only the count of rejected batches has changed then.
+            TTCError: If the batch is invalid; only the count of rejected batches has changed then, unless they repeat.
         """
         with self.adapter.lock, torch.inference_mode(False):
             logits = self._predict_and_check(x)
@@ -252,6 +263,7 @@ class Guard:
                 "level": self.level,
                 **{mode: float(self.mode == mode) for mode in MODES},
                 "parameter_drift": self.parameter_drift,
+                "statistics_drift": self.statistics_drift,
                 "dropped_batches": count_dropped_batches(self.adapter),
                 **self.prediction_monitor.measurements(),
                 **self.source_monitor.measurements(),
@@ -287,7 +299,9 @@ class Guard:
         self.unchecked_images = 0  # since the last check
         self.comparison_credit = 0.0  # images to compare with the source model next
         self.dropped_batches = 0  # at the last check
-        self.parameter_drift = 0.0
+        self.parameter_drift = self.statistics_drift = 0.0
+        self.rejected_in_a_row = 0
+        self.skipped_values = 0  # signals that were not finite, at the last check
         self.snapshots: list[State] = []
         self.prediction_monitor = PredictionMonitor(policy.limits, policy.recent_images, policy.history_images)
         self.source_monitor = SourceMonitor(policy.limits, policy.recent_images, policy.check_every)
@@ -295,6 +309,7 @@ class Guard:
     def _predict_and_check(self, x: Tensor) -> Tensor:
         """Predict a batch and check the signals when it is time to; after a rollback, predict it again."""
         logits = self._predict_or_recover(x)
+        self.rejected_in_a_row = 0
         self.counters.calls += 1
         self.counters.images += len(x)
         self.unchecked_images += len(x)
@@ -308,16 +323,39 @@ class Guard:
             return logits
 
     def _predict_or_recover(self, x: Tensor) -> Tensor:
-        """Predict in the current mode; non-finite parameters are rolled back, or every later batch would fail."""
+        """Predict in the current mode; a state that is not finite is rolled back, or every later batch would fail."""
+        try:
+            return self._predict(x, learn=True)
+        except TTCError as error:
+            if math.isfinite(parameter_drift(self.adapter)) and math.isfinite(statistics_drift(self.adapter)):
+                if not self._escalate_rejections(x, error):
+                    raise
+            else:
+                self._restore_snapshot(1)
+                self._report("rollback", "the parameters or the running statistics are not finite")
         try:
             return self._predict(x, learn=True)
         except TTCError:
-            if math.isfinite(parameter_drift(self.adapter)):
-                self.counters.rejected_batches += 1
-                raise
-            self._restore_snapshot(1)
-            self._report("rollback", "the parameters are not finite")
-        return self._predict(x, learn=True)
+            self.counters.rejected_batches += 1
+            raise
+
+    def _escalate_rejections(self, x: Tensor, error: TTCError) -> bool:
+        """Count a rejected batch; return whether it is worth another try, because repeated rejections were acted on."""
+        self.rejected_in_a_row += 1
+        if self.rejected_in_a_row % self.policy.max_rejections:
+            self.counters.rejected_batches += 1
+            return False
+        reason = f"{self.rejected_in_a_row} batches in a row were rejected, the last one because {error}"
+        try:
+            self.adapter.validate(x)
+        except TTCError:  # the caller's fault, whatever the state
+            self._report("warn", reason)
+        else:
+            self._intervene(Level(min(self.level + 1, Level.SOURCE)), reason)
+            if self.level >= Level.ROLLBACK:
+                return True
+        self.counters.rejected_batches += 1
+        return False
 
     def _predict(self, x: Tensor, *, learn: bool) -> Tensor:
         if self.mode == SOURCE:
@@ -335,7 +373,10 @@ class Guard:
                 return
             self.comparison_credit -= len(x)
         self.counters.compared_images += len(x)
-        self.source_monitor.observe(self.adapter, self.source, self.adapter.validate(x), logits)
+        try:
+            self.source_monitor.observe(self.adapter, self.source, self.adapter.validate(x), logits)
+        except TTCError:  # rejected on second thoughts, such as flipped: never lose a prediction for a comparison
+            self.source_monitor.skipped_batches += 1
 
     def _check(self) -> bool:
         """Check all signals and act on them; return whether the batch must be predicted again."""
@@ -349,11 +390,14 @@ class Guard:
         if self.mode == SOURCE:
             return False
         level, reason = unhealthy
-        self.level = level.value
+        self._intervene(level, reason)
+        return level >= Level.ROLLBACK
+
+    def _intervene(self, level: Level, reason: str) -> None:
+        self.healthy_checks, self.level = 0, level.value
         if level >= Level.ROLLBACK:
             self._restore_snapshot(1)
         self._report(level.name.lower(), reason)
-        return level >= Level.ROLLBACK
 
     def _find_signal(self) -> tuple[Level, str] | None:
         """Return the level that the signals call for, with the reason, or None when all are healthy."""
@@ -362,6 +406,15 @@ class Guard:
         before, self.dropped_batches = self.dropped_batches, count_dropped_batches(self.adapter)
         if not self.parameter_drift <= self.policy.limits.parameter_drift:  # NaN exceeds every limit
             return max(next_level, Level.ROLLBACK), f"the parameters drifted by {self.parameter_drift:.2f}"
+        self.statistics_drift = statistics_drift(self.adapter)
+        if not self.statistics_drift <= self.policy.limits.statistics_drift:
+            return max(next_level, Level.ROLLBACK), f"the running statistics drifted by {self.statistics_drift:.2f}"
+        skipped, self.skipped_values = (
+            self.skipped_values,
+            self.source_monitor.skipped + self.prediction_monitor.skipped,
+        )
+        if self.skipped_values > skipped:
+            return min(next_level, Level.FREEZE), "outputs of the adapted or the source model are not finite"
         if signal := self.source_monitor.signal():
             return Level.SOURCE, signal  # no snapshot would be better
         if self.dropped_batches > before:
@@ -399,4 +452,17 @@ class Guard:
             try:
                 self.on_event(event)
             except Exception as error:  # a broken callback must not stop predictions
-                warnings.warn(f"the guard's on_event failed: {type(error).__name__}: {error}", stacklevel=3)
+                self.counters.failed_callbacks += 1
+                with suppress(Warning):  # where warnings are errors, the prediction would be lost
+                    warnings.warn(f"the guard's on_event failed: {type(error).__name__}: {error}", stacklevel=3)
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self.adapter.lock:  # a copy, or a call could change it while it is being pickled
+            return copy.deepcopy(vars(self))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Guard":
+        with self.adapter.lock:
+            made = object.__new__(type(self))
+            memo[id(self)] = made
+            vars(made).update(copy.deepcopy(vars(self), memo))
+        return made

@@ -9,12 +9,16 @@ from torch import Tensor
 from ttc.core import Adapter, Classifier, Part, freeze_statistics
 from ttc.core.entropy import softmax_entropy
 from ttc.deploy.policy import Limits
+from ttc.nn import EmaNorm, RunningNorm
+from ttc.nn.normalization import source_energy
 
 MINIMUM_COMPARED = 16  # images before the consistency gap is judged
 
 
 class MovingAverage:
     """An exponential moving average over about ``span`` samples, exact until there are that many.
+
+    A mean that is not finite is left out and counted in ``skipped``: it would make every later value NaN.
 
     Args:
         span: The number of samples the average spans.
@@ -27,10 +31,10 @@ class MovingAverage:
         2.0
     """
 
-    state_attributes: ClassVar[tuple[str, ...]] = ("samples", "value")
+    state_attributes: ClassVar[tuple[str, ...]] = ("samples", "value", "skipped")
 
     def __init__(self, span: int) -> None:
-        self.span, self.samples = span, 0
+        self.span, self.samples, self.skipped = span, 0, 0
         self.value = torch.zeros(())
 
     @property
@@ -40,6 +44,9 @@ class MovingAverage:
 
     def update(self, mean: Tensor, samples: int) -> None:
         """Include the mean of a number of new samples."""
+        if not bool(mean.isfinite().all()):
+            self.skipped += 1
+            return
         self.samples += samples
         weight = max(1 - (1 - 1 / self.span) ** samples, samples / self.samples)
         self.value = mean if self.samples == samples else torch.lerp(self.value, mean, weight)
@@ -64,7 +71,12 @@ class PredictionMonitor:
     def observe(self, logits: Tensor) -> None:
         """Include the predictions for a batch, logits (N, K)."""
         self.histogram.update(_class_counts(logits) / len(logits), len(logits))
-        self.entropy.update(softmax_entropy(logits.float()).mean().cpu(), len(logits))
+        self.entropy.update(softmax_entropy(_precise(logits)).mean().float().cpu(), len(logits))
+
+    @property
+    def skipped(self) -> int:
+        """How many values were left out because they are not finite."""
+        return self.histogram.skipped + self.entropy.skipped
 
     def signal(self) -> str | None:
         """Return what is unhealthy now, in words, or None."""
@@ -119,10 +131,12 @@ class SourceMonitor:
         block: Images per class histogram.
     """
 
-    state_attributes: ClassVar[tuple[str, ...]] = ("consistency_gap", "disagreement", "source_drift", "adapted_drift")
+    state_attributes: ClassVar[tuple[str, ...]] = (
+        *("consistency_gap", "disagreement", "source_drift", "adapted_drift", "skipped_batches"),
+    )
 
     def __init__(self, limits: Limits, recent_images: int, block: int) -> None:
-        self.limits = limits
+        self.limits, self.skipped_batches = limits, 0
         self.consistency_gap, self.disagreement = MovingAverage(recent_images), MovingAverage(recent_images)
         self.source_drift = PredictionDrift(recent_images, block)
         self.adapted_drift = PredictionDrift(recent_images, block)
@@ -138,15 +152,23 @@ class SourceMonitor:
         """
         with torch.no_grad(), freeze_statistics(adapter.model):
             source_logits, adapted_logits = source(x).logits, _predict_in_context(adapter, x)
+            if not bool(source_logits.isfinite().all() & adapted_logits.isfinite().all()):
+                self.skipped_batches += 1  # NaN would be class 0 in every comparison
+                return
             if x.ndim == 4:
                 flipped = x.flip(-1)
                 source_consistency = _consistency(source_logits, source(flipped).logits)
                 adapted_consistency = _consistency(adapted_logits, _predict_in_context(adapter, flipped))
-                self.consistency_gap.update((source_consistency - adapted_consistency).cpu(), len(x))
+                self.consistency_gap.update((source_consistency - adapted_consistency).float().cpu(), len(x))
         self.source_drift.observe(source_logits)
         self.adapted_drift.observe(adapted_logits)
         disagreement = (source_logits.argmax(1) != predicted.argmax(1)).float().mean()
         self.disagreement.update(disagreement.cpu(), len(x))
+
+    @property
+    def skipped(self) -> int:
+        """How many comparisons were left out because an output is not finite."""
+        return self.skipped_batches + self.consistency_gap.skipped
 
     def needs_every_batch(self) -> bool:
         """Tell whether every batch should be compared: at the start, and while a signal of the source is suspicious."""
@@ -245,6 +267,29 @@ def parameter_drift(adapter: Adapter) -> float:
     return float(distance / torch.stack(torch._foreach_norm(start)).float().norm().clamp(min=1e-12))
 
 
+def statistics_drift(adapter: Adapter) -> float:
+    """Compute how far the running statistics of a model are from those of the source, in source standard deviations.
+
+    Args:
+        adapter: Any adapter.
+
+    Returns:
+        The root of the largest :func:`ttc.nn.normalization.source_energy` of a layer; about 1 for a model whose
+        statistics are the source's, 0 when none are updated, NaN when a variance is negative or a value not finite.
+    """
+    largest = 0.0
+    for layer in adapter.model.modules():
+        if isinstance(layer, EmaNorm | RunningNorm) and layer.mean is not None and layer.variance is not None:
+            for mean, variance in zip(
+                layer.mean.view(-1, layer.num_features), layer.variance.view(-1, layer.num_features), strict=True
+            ):
+                energy = source_energy(layer, mean, variance)
+                if not energy >= 0 or bool((variance < 0).any()):
+                    return math.nan
+                largest = max(largest, energy)
+    return math.sqrt(largest)
+
+
 def count_dropped_batches(part: Part) -> int:
     """Count the batches that a part, or a part of it, dropped because their gradient was not finite.
 
@@ -265,4 +310,9 @@ def _predict_in_context(adapter: Adapter, x: Tensor) -> Tensor:
 
 
 def _consistency(logits: Tensor, flipped: Tensor) -> Tensor:
-    return (logits.float().softmax(1) * flipped.float().softmax(1)).sum(1).mean()
+    return (_precise(logits).softmax(1) * _precise(flipped).softmax(1)).sum(1).mean()
+
+
+def _precise(logits: Tensor) -> Tensor:
+    """Return ``logits`` in float32 at least: float64 stays, whose range float32 does not have."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -15,6 +15,8 @@ class Limits:
         effective_classes: Smallest ratio of the recent effective number of predicted classes to its history.
         entropy: Smallest ratio of the recent mean entropy to its history.
         parameter_drift: Largest relative distance of the parameters from their initial values, ‖θ - θ₀‖ / ‖θ₀‖.
+        statistics_drift: Largest distance of running statistics from the source's, in source standard deviations of a
+            layer's input; 1 is the source itself.
         consistency_gap: Largest lead of the source model in predicting the same class for an image and its flip.
         source_prediction_drift: Largest change of the source model's class histogram from block to block, where 1 is
             what chance explains. Unhealthy only together with ``adapted_prediction_drift``: if both models drift, the
@@ -33,6 +35,7 @@ class Limits:
     effective_classes: float = 0.5
     entropy: float = 0.2
     parameter_drift: float = 0.5
+    statistics_drift: float = 5.0
     consistency_gap: float = 0.02
     source_prediction_drift: float = 1.5
     adapted_prediction_drift: float = 1.2
@@ -58,6 +61,7 @@ class Policy:
         source_fraction: Fraction of the images that the source model predicts too, after the first ``recent_images``; 0
             disables the comparison with the source model.
         patience: Consecutive healthy checks before the guard steps down by one level.
+        max_rejections: Consecutive rejected batches that count as an unhealthy check.
 
     Raises:
         TTCError: If a number is out of range.
@@ -76,6 +80,7 @@ class Policy:
     max_events: int = 1000
     source_fraction: float = 0.1
     patience: int = 20
+    max_rejections: int = 3
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -206,6 +206,9 @@ def load_adaptation(
     config = saved.config(options)
     if method is None and config.method not in METHODS:
         raise TTCError(f"{path} was saved by '{config.method}', no method of this version; pass its builder as method=")
-    adapter = adapt(model, method or config.method, **config.options)
+    try:
+        adapter = adapt(model, method or config.method, **config.options)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:  # options of a damaged or crafted file
+        raise TTCError(f"{path} names options that '{config.method}' cannot have ({error}); save it again") from error
     adapter.load(path)
     return adapter

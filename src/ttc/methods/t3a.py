@@ -4,7 +4,7 @@ Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic D
 """
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,7 @@ class T3A(Adapter):
     """
 
     state_attributes = ("model", "supports")
+    resizable_attributes = ("supports",)
 
     def __init__(self, model: Classifier, filter_size: int | None) -> None:
         super().__init__(model)
@@ -41,6 +42,13 @@ class T3A(Adapter):
         new = Supports.of(features, require_finite(logits))
         self.supports = self.supports.joined(new, self.filter_size, self.model.num_classes)
         return self._scores(features)
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check that there is a label and an entropy for each support."""
+        features, labels, entropy = state["supports"]
+        known = bool(((labels >= 0) & (labels < self.model.num_classes)).all())
+        if not (len(features) == len(labels) == len(entropy) and known):
+            raise ValueError("features, labels and entropies of the supports do not belong together")
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the scores (N, K) with the supports as they are."""

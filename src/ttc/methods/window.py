@@ -1,9 +1,14 @@
 """A sliding window of recent images: small batches are predicted and learned from as parts of a large one."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ttc.core.adapter import Adapter
+from ttc.core.state import Snapshot
+from ttc.core.statistics import updates_statistics
+from ttc.errors import TTCError
 
 
 class WindowAdapter(Adapter):
@@ -30,7 +35,27 @@ class WindowAdapter(Adapter):
         self.fresh = 0  # of these, how many have not been learned from
 
     def adapt(self, x: Tensor) -> Tensor:
-        """Return the rows of ``x`` in the base method's prediction for the window."""
+        """Return the rows of ``x`` in the base method's prediction for the window.
+
+        If the window is rejected, the fault may be an earlier image's: ``x`` then starts a new window.
+        """
+        networks = self._all_networks()
+        before = self.images, self.fresh, Snapshot(networks) if updates_statistics(networks) else None
+        try:
+            return self._adapt(x)
+        except TTCError:
+            if self.images is None:
+                raise
+            if before[2] is not None:
+                before[2].restore(networks)
+            self.images, self.fresh = None, 0
+            try:
+                return self._adapt(x)
+            except BaseException:
+                self.images, self.fresh = before[:2]
+                raise
+
+    def _adapt(self, x: Tensor) -> Tensor:
         fresh = self._fresh(x)
         learn = fresh >= self.size
         if learn:
@@ -41,6 +66,19 @@ class WindowAdapter(Adapter):
         self.images = self._joined(x)[-self.size :].clone()  # a copy: a view would keep all of a large batch
         self.fresh = 0 if learn else fresh
         return logits[-len(x) :]
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check that the window contains images, no more than there are places."""
+        images, fresh = state["images"], state["fresh"]
+        if images is not None and not (
+            isinstance(images, Tensor)
+            and images.ndim >= 2
+            and 0 < len(images) <= self.size
+            and images.is_floating_point()
+        ):
+            raise ValueError(f"the window contains up to {self.size} images")
+        if not 0 <= fresh <= (0 if images is None else len(images)):
+            raise ValueError(f"{fresh} images cannot be new in this window")
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the rows of ``x`` in the base method's prediction for the window, which stays as it is."""

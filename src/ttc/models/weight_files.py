@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ttc.models.zoo import MODELS
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "params")
 SHOWN = 3  # keys of each kind listed in a message
 # training scripts store accuracies as NumPy scalars: rebuilding one executes no code chosen by the file
-_NUMBERS: list[Any] = [np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd")]
+_NUMBERS: list[Any] = [*(type(np.dtype(code)) for code in "?bBhHiIlLqQefd")]
 _REBUILD: Any = np.float64(0).__reduce__()[0]
 _NUMBERS += [(_REBUILD, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]  # its old and new address
 
@@ -58,6 +59,9 @@ def unwrap_state_dict(content: object, path: Path) -> StateDict:
         raise TTCError(
             f"{path} contains no weights: expected a state dict (names and tensors), plain or in 'state_dict'"
         )
+    for name, tensor in tensors.items():
+        if problem := _tensor_problem(tensor):
+            raise TTCError(f"the tensor '{name}' in {path} {problem}: save the weights of a trained model again")
     shared = shared_prefix(tensors)
     return {key.removeprefix(shared): value for key, value in tensors.items()}
 
@@ -153,6 +157,36 @@ def _difference(
     return missing, unexpected, misshapen
 
 
+def _tensor_problem(tensor: Tensor) -> str | None:
+    """Return why a tensor cannot be a weight, without copying it, or None."""
+    if tensor.is_meta:
+        return "is on the meta device and has no values"
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return "is sparse or quantized, expected a dense tensor"
+    if tensor.numel() == 0:
+        return f"is empty (shape {'x'.join(map(str, tensor.shape))}, no classes or no channels)"
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        return f"has shape {'x'.join(map(str, tensor.shape))} but only {tensor.untyped_storage().nbytes()} bytes"
+    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        return "contains NaN or infinite values"
+    return None
+
+
+def _reject_compressed(path: Path) -> None:
+    """Reject a compressed archive, which may expand to any size; torch stores without compression."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise TTCError(f"{path} is a compressed archive, expected a file of torch.save: unpack it first")
+
+
+def _number_dtype(code: object, *_: object) -> "np.dtype[Any]":
+    """Return the dtype of a number; others, such as ``V4000000000``, make NumPy allocate gigabytes."""
+    if code not in {f"{kind}{size}" for kind in "iuf" for size in (1, 2, 4, 8)} | {"b1"}:
+        raise ValueError(f"a NumPy value of type {str(code)[:40]!r}, expected numbers and tensors")
+    return np.dtype(str(code))
+
+
 def _read_safetensors(path: Path) -> StateDict:
     try:
         return load_file(path)
@@ -162,8 +196,11 @@ def _read_safetensors(path: Path) -> StateDict:
 
 def _read_pickle(path: Path) -> object:
     try:
-        with torch.serialization.safe_globals(_NUMBERS):
+        _reject_compressed(path)
+        with torch.serialization.safe_globals([*_NUMBERS, (_number_dtype, "numpy.dtype")]):
             return torch.load(path, map_location="cpu", weights_only=True)
+    except TTCError:
+        raise
     except Exception as error:  # damaged bytes make the unpickler raise any exception
         found = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and found:

@@ -3,10 +3,13 @@
 Each layer takes over weight, bias, eps and the source statistics of a ``BatchNorm``; ``train()`` and ``eval()`` make no
 difference to it. With one value per channel (N·H·W = 1) a batch has no variance: the layer then uses its stored
 statistics, with a warning.
+
+No batch can ruin what is stored: see :func:`source_energy`.
 """
 
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -16,6 +19,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.core.statistics import StatisticsLayer
 from ttc.errors import TTCError
+
+PLAUSIBLE = 6.0  # the energy up to which a batch counts fully; single images at severity 5 stay below 4.7
+ABSURD = 100.0  # the energy beyond which a batch is rejected: ten source standard deviations
+ABSURD_WINDOW = 25.0  # the same where the images themselves are stored, so that their weight cannot be reduced
 
 
 class StatisticsNorm(StatisticsLayer):
@@ -40,6 +47,19 @@ class StatisticsNorm(StatisticsLayer):
     def normalize_with_stored(self, x: Tensor) -> Tensor:
         """Normalize ``x`` with the stored statistics, as constants."""
         return F.batch_norm(x, self.mean, self.variance, self.weight, self.bias, False, 0.0, self.eps)
+
+    def keep_source_(self) -> None:
+        """Copy the stored statistics as the reference of :func:`source_energy`: constants, no part of the state."""
+        assert self.mean is not None
+        assert self.variance is not None
+        self.source_mean, self.source_variance = self.mean.detach().clone(), self.variance.detach().clone()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StatisticsNorm":
+        for name in ("source_mean", "source_variance"):  # no buffers: a state_dict must not contain them
+            if name in vars(self):
+                setattr(self, name, fn(getattr(self, name)))
+        super()._apply(fn, recurse)
+        return self
 
     def has_variance(self, x: Tensor) -> bool:
         """Tell whether the batch has more than one value per channel; warn if not."""
@@ -127,7 +147,8 @@ class BlendNorm(StatisticsNorm):
 class RunningNorm(StatisticsNorm):
     """Normalizes with the batch while tracking it in running statistics, else with the running statistics.
 
-    Tracking is off but inside :func:`track_statistics`.
+    Tracking is off but inside :func:`track_statistics`. An implausible batch counts less, an absurd one is rejected
+    (:func:`update_weight`).
 
     Args:
         layer: The layer to replace.
@@ -142,14 +163,32 @@ class RunningNorm(StatisticsNorm):
     def __init__(self, layer: _BatchNorm, *, momentum: float = 0.1, branches: int = 1) -> None:
         super().__init__(layer)
         _require_source(self)
+        self.keep_source_()
         self.mean = self.mean.repeat(branches, 1)  # (branches, C)
         self.variance = self.variance.repeat(branches, 1)
         self.momentum, self.branch, self.tracking = momentum, 0, False
 
     def forward(self, x: Tensor) -> Tensor:
-        mean, variance = self.mean[self.branch], self.variance[self.branch]  # views: batch_norm writes into them
-        tracking = self.tracking and self.has_variance(x)
-        return F.batch_norm(x, mean, variance, self.weight, self.bias, tracking, self.momentum, self.eps)
+        mean, variance = self.mean[self.branch], self.variance[self.branch]  # views
+        if not (self.tracking and self.has_variance(x)):
+            return F.batch_norm(x, mean, variance, self.weight, self.bias, False, self.momentum, self.eps)
+        updated = mean.clone(), variance.clone()  # batch_norm writes into them
+        normalized = F.batch_norm(x, *updated, self.weight, self.bias, True, self.momentum, self.eps)
+        self._store((mean, variance), updated)
+        return normalized
+
+    @torch.no_grad()
+    def _store(self, stored: tuple[Tensor, Tensor], updated: tuple[Tensor, Tensor]) -> None:
+        """Store updated statistics, less of them if the batch is implausible; its own statistics follow from them."""
+        if not self.momentum:
+            return
+        mean, variance = (
+            old.double() + (new.double() - old.double()) / self.momentum
+            for old, new in zip(stored, updated, strict=True)
+        )
+        weight = update_weight(self, mean, variance)
+        for old, new in zip(stored, updated, strict=True):
+            old.copy_(new if weight == 1 else torch.lerp(old, new, weight))
 
 
 class RobustNorm(RunningNorm):
@@ -184,7 +223,8 @@ class EmaNorm(StatisticsNorm):
 
     A batch of N counts as N single images, so predictions hardly depend on N. The variance is the mixture's, to which
     the distance of the means adds a(1-a)(μ_s - μ_t)²: single images differ in their means. It starts from the source
-    statistics, is updated unless ``tracking`` is off, and passes no gradient through the statistics.
+    statistics, is updated unless ``tracking`` is off, and passes no gradient through the statistics. An implausible
+    batch counts less, an absurd one is rejected (:func:`update_weight`).
 
     Args:
         layer: The layer to replace.
@@ -202,6 +242,7 @@ class EmaNorm(StatisticsNorm):
         for name in ("mean", "variance"):  # own copies, precise enough for small weights
             stored = getattr(self, name)
             setattr(self, name, stored.to(torch.promote_types(stored.dtype, torch.float32), copy=True))
+        self.keep_source_()
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.mean is not None
@@ -220,6 +261,7 @@ class EmaNorm(StatisticsNorm):
         assert self.variance is not None
         amount = 1 - (1 - self.image_weight) ** len(x)
         mean, variance = _moments(x, unbiased=False)
+        amount *= update_weight(self, mean, variance)
         apart = mean - self.mean
         # New tensors, not written in place: the backward pass of another view may still need the old ones.
         self.variance = self.variance.lerp(variance, amount).addcmul_(apart, apart, value=amount * (1 - amount))
@@ -244,11 +286,17 @@ class WindowNorm(StatisticsNorm):
     def __init__(self, layer: _BatchNorm | StatisticsNorm, *, places: int) -> None:
         super().__init__(layer)
         _require_source(self)
+        self.keep_source_()
         self.places = places
 
     def forward(self, x: Tensor) -> Tensor:
+        assert self.mean is not None
+        assert self.variance is not None
         if len(x) >= self.places and self.has_variance(x):
-            return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
+            mean, variance = torch.zeros_like(self.mean), torch.zeros_like(self.variance)  # momentum 1 fills them
+            normalized = F.batch_norm(x, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
+            reject_absurd(self, mean, variance, ABSURD_WINDOW)
+            return normalized
         mean, variance = self._mixture(x.detach())
         return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
 
@@ -258,9 +306,60 @@ class WindowNorm(StatisticsNorm):
         amount = len(x) / self.places
         values = x.to(torch.promote_types(x.dtype, torch.float32))
         variance, mean = torch.var_mean(values, dim=[0, *range(2, x.ndim)], correction=0)  # (C,) each
+        reject_absurd(self, mean, variance, ABSURD_WINDOW)
         apart = mean - self.mean
         mixed = torch.lerp(self.variance.to(variance), variance, amount) + amount * (1 - amount) * apart.square()
         return (self.mean + amount * apart).to(x.dtype), mixed.to(x.dtype)
+
+
+def source_energy(layer: StatisticsNorm, mean: Tensor, variance: Tensor) -> float:
+    """Compute the mean square of a layer's input in source standard deviations, of the median channel.
+
+    .. math:: \\mathrm{median}_c \\; \\frac{(\\mu_c - \\mu_c^s)^2 + \\sigma_c^2}{(\\sigma_c^s)^2 + \\epsilon}
+
+    It is 1 on source data and grows with the square of the range of the images; the median ignores channels that were
+    constant on the source data.
+
+    Args:
+        layer: A layer that stores source statistics.
+        mean: The mean per channel of the batch, (C,).
+        variance: Its variance per channel, (C,).
+
+    Returns:
+        The energy; NaN if a value is not finite.
+    """
+    scale = layer.source_variance.double().clamp(min=0) + layer.eps  # a negative variance is a fault of the model
+    energy = ((mean.double() - layer.source_mean.double()).square() + variance.double()) / scale
+    return float(energy.median() + 0 * energy.sum())  # 0 * inf is NaN
+
+
+def reject_absurd(layer: StatisticsNorm, mean: Tensor, variance: Tensor, limit: float = ABSURD) -> float:
+    """Return the energy of a batch, or reject the batch if it exceeds ``limit`` or is not finite.
+
+    Raises:
+        TTCError: If the batch would ruin what is stored.
+    """
+    energy = source_energy(layer, mean, variance)
+    if not energy <= limit:
+        distance = f"{energy**0.5:.3g}" if energy < math.inf else "infinitely many"
+        raise TTCError(
+            f"the batch lies {distance} source standard deviations from what the model was trained on, beyond "
+            f"{limit**0.5:g} it would ruin the statistics of the stream; check the range of the images"
+        )
+    return energy
+
+
+def update_weight(layer: StatisticsNorm, mean: Tensor, variance: Tensor) -> float:
+    """Return how much a batch counts in running statistics: 1 if plausible, less beyond, rejected when absurd.
+
+    .. math:: \\min(1, 6 / \\text{energy})^2
+
+    So the more extreme a batch is, the less it moves what is stored.
+
+    Raises:
+        TTCError: If the batch is absurd.
+    """
+    return min(1.0, PLAUSIBLE / max(reject_absurd(layer, mean, variance), PLAUSIBLE)) ** 2
 
 
 @contextmanager
