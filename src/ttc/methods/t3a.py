@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ttc.clustering import softmax_entropy
-from ttc.core import Adapter, Classifier, require_finite
+from ttc.core import Adapter, Classifier, ExportParts, require_finite
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import frozen_copy
@@ -59,6 +59,15 @@ class T3A(Adapter):
         logits, features = self.model(x)
         require_finite(logits)
         return self._scores(features)
+
+    @torch.no_grad()
+    def export_parts(self) -> ExportParts:
+        """Return the prototypes as a linear head; a class without supports has the lowest finite bias."""
+        prototypes, supported = self._prototypes()
+        head = nn.Linear(prototypes.shape[1], len(prototypes), device=prototypes.device, dtype=prototypes.dtype)
+        head.weight.copy_(prototypes)
+        head.bias.zero_().masked_fill_(~supported, torch.finfo(prototypes.dtype).min)
+        return ExportParts(head=head)
 
     @torch.no_grad()
     def _initial_supports(self) -> Supports:
