@@ -3,7 +3,7 @@
     python benchmarks/step.py --models resnet20 --sizes 16 100 --no-compile --output step.json
 
 Wall time, medians after two warm-up rounds, one for ``--rounds 2``; ratios are literal over ours, so above one is
-faster. Stop other programs first.
+faster. Stop other programs first, or use ``--processor-time``: one thread, and only its own time counts.
 """
 
 import argparse
@@ -47,7 +47,9 @@ def contestants(model: nn.Module, compiled: bool) -> dict[str, Predict]:
     return {**found, "ttc ours, compiled": ttc.adapt(model, "ttc", compile=True)} if compiled else found
 
 
-def milliseconds(steps: dict[str, Predict], images: Tensor, seconds: float, rounds: int) -> dict[str, float]:
+def milliseconds(
+    steps: dict[str, Predict], images: Tensor, seconds: float, rounds: int, clock: Callable[[], float]
+) -> dict[str, float]:
     """Medians of as many rounds as the seconds allow, and ``rounds`` at least."""
     for _ in range(min(2, rounds // 2)):
         for predict in steps.values():
@@ -56,9 +58,9 @@ def milliseconds(steps: dict[str, Predict], images: Tensor, seconds: float, roun
     begin = time.perf_counter()
     while len(spent["floor"]) < rounds or time.perf_counter() - begin < seconds:
         for name, predict in steps.items():
-            start = time.perf_counter()
+            start = clock()
             predict(images)
-            spent[name].append(time.perf_counter() - start)
+            spent[name].append(clock() - start)
     return {name: round(1000 * statistics.median(times), 2) for name, times in spent.items()}
 
 
@@ -92,7 +94,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="for each model and batch size, at least")
     parser.add_argument("--rounds", type=int, default=5, help="for each, at least; 2 where a step takes a minute")
     parser.add_argument("--output", type=Path, default=Path("step.json"))
+    parser.add_argument("--processor-time", action="store_true", help="of one thread, in place of wall time")
     given = parser.parse_args()
+    clock = time.process_time if given.processor_time else time.perf_counter
+    if given.processor_time:
+        torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     found: dict[str, object] = {"environment": environment(), "threads": torch.get_num_threads()}
     for name in given.models:
@@ -102,7 +108,7 @@ def main() -> None:
         for count in given.sizes or sizes:
             images = torch.rand(count, 3, size, size)
             steps = contestants(model, not given.no_compile)
-            took = milliseconds(steps, images, given.seconds, given.rounds)
+            took = milliseconds(steps, images, given.seconds, given.rounds, clock)
             memory = {step: peak_megabytes(steps[step], images) for step in ("ttc literal", "ttc ours")}
             fraction = round(memory["ttc ours"] / memory["ttc literal"], 2)
             found[f"{name}, N = {count}"] = {"ms": took, "ratios": ratios(took), "MB": memory, "memory ratio": fraction}

@@ -2,8 +2,9 @@
 
     python benchmarks/versions.py ../old/src src --cases resnet20,100,ttc,20 resnet50,16,ttc,4
 
-A case is model, batch size, method (``selected`` is TTC with propagate="selected") and rounds. One thread; processor
-time, so that other programs count little. Ratios are the first version's time over the second's: above one is faster.
+A case is model, batch size, method and rounds; ``selected`` is TTC with propagate="selected", ``compiled`` is TTC with
+compile=True. One thread; processor time, so that other programs count little. Ratios are the first version's time over
+the second's: above one is faster.
 """
 
 import argparse
@@ -18,14 +19,10 @@ from typing import Any
 
 CASES = [
     *("resnet20,1,ttc,100", "resnet20,16,ttc,60", "resnet20,100,ttc,20", "resnet20,100,tent,20"),
-    *(
-        "resnet20,100,norm,20",
-        "resnet20,100,selected,20",
-        "wrn-16-4,1,ttc,40",
-        "wrn-16-4,16,ttc,16",
-        "resnet50,16,ttc,3",
-    ),
+    *("resnet20,100,norm,20", "resnet20,100,selected,20", "wrn-16-4,1,ttc,40", "wrn-16-4,16,ttc,16"),
+    *("resnet50,16,ttc,3", "resnet20,1,compiled,60", "resnet20,16,compiled,30"),
 ]
+VARIANTS: dict[str, dict[str, Any]] = {"selected": {"propagate": "selected"}, "compiled": {"compile": True}}
 
 
 def serve() -> None:
@@ -51,7 +48,7 @@ def serve() -> None:
             current, (name, size, method) = line, line.split()
             make, side = models[name]
             torch.manual_seed(0)
-            options: dict[str, Any] = {"propagate": "selected"} if method == "selected" else {}
+            options = VARIANTS.get(method, {})
             adapter = ttc.adapt(make().eval(), "ttc" if options else method, **options)
             images = torch.rand(int(size), 3, side, side)
             adapter(images)

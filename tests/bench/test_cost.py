@@ -12,15 +12,15 @@ def cost(method: str, model: nn.Module, batch_size: int = 20) -> Cost:
     return evaluate(protocol(method, batch_size=batch_size), [domain()], model).cost
 
 
-@pytest.mark.parametrize("method", sorted(set(ttc.METHODS) - {"tipi"}))
+@pytest.mark.parametrize("method", [name for name, entry in ttc.METHODS.items() if not entry.source_images])
 def test_the_counted_passes_are_those_of_the_table(method: str, model: nn.Module) -> None:
     forwards, backwards = ttc.METHODS[method].forwards, ttc.METHODS[method].backwards
-    assert isinstance(backwards, int)
     found = cost(method, model)
     if method.startswith("eta"):
-        assert (found.forwards, found.backwards <= backwards) == (forwards, True)  # nothing selected, nothing learned
-    else:
-        assert (found.forwards, found.backwards) == (forwards, backwards)
+        backwards = (0, 1)  # nothing selected, nothing learned
+    for counted, declared in ((found.forwards, forwards), (found.backwards, backwards)):
+        lowest, highest = declared if isinstance(declared, tuple) else (declared, declared)
+        assert lowest <= counted <= highest
 
 
 def test_the_passes_of_tipi(model: nn.Module) -> None:

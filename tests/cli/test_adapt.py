@@ -15,12 +15,15 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 import ttc
+from ttc.cli.adapt import _fitting
 from ttc.cli.app import app
 from ttc.data import as_tensor
+from ttc.data.decoding import Fitting
 from ttc.deploy import batch_job
 from ttc.deploy.job_folder import JobFolder, Progress
 from ttc.errors import TTCError
 from ttc.models import build
+from ttc.models.external import StandardizedModel
 
 Run = Callable[..., str]
 
@@ -185,6 +188,108 @@ def test_array_files(labelled: bool, run: Run, tmp_path: Path) -> None:
     assert ("accuracy" in run(tmp_path / "fog.npy", "--no-shuffle")) == labelled
     found = rows(Path("adapted/resnet20-fog/predictions.csv"))
     assert [row["path"] for row in found] == [f"fog.npy#{i}" for i in range(20)]
+
+
+def damage(folder: Path) -> None:
+    """Add what real folders have: damaged files, other sizes, other modes."""
+    (folder / "cat" / "3b.jpg").write_bytes(b"not an image")
+    (folder / "dog" / "0.png").write_bytes((folder / "dog" / "0.png").read_bytes()[:500])
+    Image.new("L", (90, 50)).save(folder / "dog" / "grey.png")
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_unreadable_files_are_skipped_and_named(
+    interrupted: bool, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage(folder)
+    if interrupted:
+        monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
+        calls = iter(range(100))
+
+        def stop_at_the_third(pixels: NDArray[np.uint8]) -> torch.Tensor:
+            if next(calls) == 2:
+                raise KeyboardInterrupt
+            return as_tensor(pixels)
+
+        monkeypatch.setattr(batch_job, "as_tensor", stop_at_the_third)
+        assert run(folder).startswith("130 ")
+    output = run(folder)
+    assert output.startswith("1 ")
+    assert "ttc: skipped cat/3b.jpg: not an image, or damaged" in output
+    assert "ttc: skipped dog/0.png: " in output
+    results = Path("adapted/resnet20-pets")
+    assert len(rows(results / "predictions.csv")) == 30  # of 32 files
+    assert set(json.loads((results / "summary.json").read_text())["skipped"]) == {"cat/3b.jpg", "dog/0.png"}
+    again = run(folder)
+    assert again.startswith("1 ")
+    assert "is complete" in again
+    assert "skipped dog/0.png" in again
+
+
+def test_a_folder_of_unreadable_files_claims_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    for i in range(3):
+        (tmp_path / "bad" / f"{i}.jpg").touch()
+    with pytest.raises(TTCError, match="none of the 3 images can be read; the first: not an image, or damaged"):
+        run(tmp_path / "bad")
+    assert not Path("adapted/resnet20-bad").exists()
+
+
+OWN = """
+import torch
+def net(num_classes=3):
+    body = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    return torch.nn.Sequential(*body, torch.nn.Linear(4, num_classes))
+"""
+
+
+def test_the_advice_of_an_error_works(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage(folder)
+    monkeypatch.chdir(tmp_path)
+    Path("sizeless.py").write_text(OWN)
+    words = ["adapt", "sizeless:net", str(folder)]
+    with pytest.raises(TTCError, match=r"differ in size .* input size of sizeless:net is not known: .* --size 224"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert not Path("adapted").exists()
+    assert CliRunner().invoke(app, [*words, "--size", "32"]).exit_code == 1  # two files are skipped
+
+
+def test_images_far_from_the_models_size_are_warned_of(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    for i in range(4):
+        Image.new("RGB", (12, 9), (60 * i, 0, 0)).save(tmp_path / "tiny" / f"{i}.png")
+    output = run(tmp_path / "tiny")
+    assert "warning: the images have about 12 x 9 pixels and are resized to 32 x 32" in output
+    assert output.startswith("0 ")
+    assert "warning" not in run(tmp_path / "tiny", "--size", 9, "--out", "small")
+    assert "warning" not in run(folder)
+
+
+def test_labels_from_folders_are_optional(run: Run, folder: Path) -> None:
+    assert "accuracy" not in run(folder, "--no-labels")
+    assert "label" not in rows(Path("adapted/resnet20-pets/predictions.csv"))[0]
+
+
+def test_input_statistics_change_the_predictions(run: Run, folder: Path) -> None:
+    probabilities = []
+    for statistics in ("cifar10", "imagenet"):
+        run(folder, "--statistics", statistics, "--out", statistics, "--method", "source")
+        probabilities.append([row["probability"] for row in rows(Path(statistics, "predictions.csv"))])
+    assert probabilities[0] != probabilities[1]
+    with pytest.raises(TTCError, match="unknown input statistics 'mnist'"):
+        run(folder, "--statistics", "mnist", "--out", "other")
+
+
+def test_images_are_fitted_as_the_model_states() -> None:
+    known = StandardizedModel(torch.nn.Identity(), None, side=288, resize=303, interpolation="bicubic")
+    assert _fitting(known, None) == Fitting(288, 303, "bicubic")
+    assert _fitting(known, 320) == Fitting(320, 337, "bicubic")
+    assert _fitting(build("imagenet-resnet18"), None) == Fitting(224, 256)
+    assert _fitting(build("embedded"), None) == Fitting(32, 32)
+    assert _fitting(torch.nn.Identity(), None) is None
+    own = torch.nn.Identity()
+    own.pretrained_cfg = {"input_size": (3, 64, 64), "crop_pct": 1.0, "interpolation": "random"}  # type: ignore[assignment]
+    assert _fitting(own, None) == Fitting(64, 64)
 
 
 def test_a_users_own_function(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

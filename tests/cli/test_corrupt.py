@@ -80,6 +80,8 @@ def test_preview(photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("words", "sentence"),
     [
         (("{photos}", "{out}", "--corruptions", "rain"), "unknown corruption 'rain'"),
+        (("{photos}", "{out}", "--corruptions", "Fogg"), "unknown corruption 'Fogg' (did you mean 'fog'?)"),
+        (("{photos}", "{out}", "--corruptions", "wether"), "(did you mean 'weather'?)"),
         (("{photos}", "{out}", "--severities", "5,6"), "severities must be numbers from 1 to 5"),
         (("{photos}", "{photos}/out"), "is inside the source"),
         (("{photos}/none", "{out}"), "does not exist"),

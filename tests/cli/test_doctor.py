@@ -53,7 +53,9 @@ def test_optional_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "fine_extra.py").write_text("__version__ = '9.9'")
     (tmp_path / "broken_extra.py").write_text("raise RuntimeError('undefined symbol\\nmore')")
     assert doctor._extra("fine_extra") == "9.9"
-    assert doctor._extra("absent_extra").endswith("pip install 'test-time-clustering[absent_extra]'")
+    (tmp_path / "needy_extra.py").write_text("import absent_extra")
+    assert doctor._extra("absent_extra").endswith("pip install 'absent_extra'")
+    assert doctor._extra("needy_extra").startswith("installed, but it needs absent_extra, which is not")
     assert doctor._extra("broken_extra").startswith("installed but cannot be imported (undefined symbol)")
 
 

@@ -24,6 +24,12 @@ def test_a_batch_of_one_is_warned_of() -> None:
     assert "batch of one" in shown("resnet20", "--batch-size", "1")
 
 
+def test_other_input_statistics() -> None:
+    assert "19 BatchNorm2d" in shown("resnet20", "--statistics", "imagenet")
+    with pytest.raises(TTCError, match=r"unknown input statistics 'imgnet' \(did you mean 'imagenet'\?\)"):
+        CliRunner().invoke(app, ["inspect", "resnet20", "--statistics", "imgnet"], catch_exceptions=False)
+
+
 def test_an_unknown_model_is_rejected() -> None:
     with pytest.raises(TTCError, match="unknown model 'resnet21'"):
         CliRunner().invoke(app, ["inspect", "resnet21"], catch_exceptions=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from tests.bench.conftest import made_place
@@ -18,6 +19,7 @@ from tests.bench.conftest import place as place  # the fixture
 from ttc.bench import Row, Store
 from ttc.cli.app import app
 from ttc.errors import TTCError
+from ttc.models import build
 
 WORKLOAD = ["--dataset", "folder:pictures", "--model", "small_nets:small", "--images", "12", "--batch-size", "5"]
 GRID = [*WORKLOAD, "--methods", "norm,tent", "--corruptions", "fog,contrast", "--seeds", "0,1", "--store", "a.sqlite"]
@@ -63,7 +65,9 @@ def test_a_grid_from_a_file(place: Path) -> None:
         'dataset = "folder:pictures"\nmodel = "small_nets:small"\nstore = "b.sqlite"\nworkers = 1\n'
         'scenarios = ["continual", "label-shift(alpha=0.5)", "repeated(epochs=2)"]\n'
     )
-    code, output = ttc("run", "--config", "grid.toml", "--batch-size", "6")
+    with pytest.raises(TTCError, match=r"grid.toml names small_nets:small, whose code would run; .* add --allow-code"):
+        ttc("run", "--config", "grid.toml")
+    code, output = ttc("run", "--config", "grid.toml", "--batch-size", "6", "--allow-code")
     assert code == 0
     assert "10 cells; results go to b.sqlite" in output
     _, output = ttc("results", "--store", "b.sqlite", "--format", "json", "--scenario", "continual")
@@ -71,6 +75,36 @@ def test_a_grid_from_a_file(place: Path) -> None:
     Path("grid.toml").write_text("corruption = 'fog'\n")
     with pytest.raises(TTCError, match=r"unknown setting 'corruption' \(did you mean 'corruptions'\?\)"):
         ttc("run", "--config", "grid.toml")
+
+
+def test_no_workers_are_rejected(place: Path) -> None:
+    code, output = ttc("run", *GRID, "--workers", "0", "--dry-run")
+    assert (code, "--workers" in output) == (2, True)
+    Path("grid.toml").write_text("workers = 0\n")
+    with pytest.raises(TTCError, match="the number of workers must be at least 1, got 0"):
+        ttc("run", "--config", "grid.toml", "--dry-run")
+
+
+def test_a_method_in_a_file_runs_no_code(place: Path) -> None:
+    Path("marker.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    for methods in ('"norm,marker:build"', '["norm", {name = "marker:build"}]'):
+        Path("grid.toml").write_text(f"methods = {methods}\n")
+        with pytest.raises(TTCError, match=r"grid.toml names marker:build, whose code would run"):
+            ttc("run", "--config", "grid.toml", "--dry-run")
+    assert not Path("ran").exists()
+    code, _ = ttc("run", "--config", "grid.toml", *GRID, "--dry-run")  # the flags name other methods
+    assert code == 0
+
+
+def test_other_statistics_are_another_model(place: Path) -> None:
+    torch.manual_seed(0)
+    torch.save(build("resnet20", 3).state_dict(), "weights.pt")
+    grid = ["--model", "resnet20", "--checkpoint", "weights.pt", "--methods", "norm", "--corruptions", "fog"]
+    cells = set()
+    for statistics in ("cifar10", "imagenet", "none"):
+        _, output = ttc("run", *WORKLOAD, *grid, "--statistics", statistics, "--dry-run")
+        cells.add(next(line.split()[0] for line in output.splitlines() if "to run" in line))
+    assert len(cells) == 3
 
 
 def test_a_failing_cell_does_not_stop_the_rest(place: Path) -> None:

@@ -10,7 +10,14 @@ from tests.bench.conftest import place as place  # the fixture
 from tests.bench.conftest import workload
 from ttc.bench import Spec
 from ttc.bench.grid import Grid, cells
-from ttc.cli.run_loop import SHOWN_FAILURES, describe_dry_run, exit_if_failed, missing_cells, run_cells
+from ttc.cli.run_loop import (
+    SHOWN_FAILURES,
+    describe_dry_run,
+    exit_if_failed,
+    missing_cells,
+    print_note_on_single_batches,
+    run_cells,
+)
 
 STORE = Path("a.sqlite")
 
@@ -34,6 +41,16 @@ def test_rows_come_in_the_order_of_the_cells(place: Path) -> None:
     assert (done.started, done.failures) == (2, [])
     assert "4 cells, 2 finished before; results go to a.sqlite" in text.getvalue()
     exit_if_failed(done, STORE, out)
+
+
+def test_a_single_batch_is_said_to_teach_nothing(place: Path) -> None:
+    resolved = workload()
+    out, text = console()
+    print_note_on_single_batches(cells(grid("tent", batch_sizes=(4,)), resolved), out)
+    print_note_on_single_batches(cells(grid("tent", scenarios=(Spec("continual"),)), resolved), out)
+    assert text.getvalue() == ""
+    print_note_on_single_batches(cells(grid("tent", batch_sizes=(4, 12)), resolved), out)
+    assert "2 of 4 cells have a single batch (12 images, batch size 12): nothing can be learned" in text.getvalue()
 
 
 def test_failures_are_printed_and_end_with_code_one(place: Path) -> None:

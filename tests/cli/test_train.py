@@ -85,6 +85,8 @@ def test_mistakes(root: Path, tmp_path: Path) -> None:
         run(root, *out, "--epochs", 0)
     with pytest.raises(TTCError, match=r"unknown architecture 'resnet21' .*choose from: resnet20"):
         run(root, *out, "--model", "resnet21")
+    with pytest.raises(TTCError, match=r"unknown architecture 'foo'"):
+        run(tmp_path / "no-data", *out, "--model", "foo")
     with pytest.raises(TTCError, match=r"the device 'toaster' is not available .*try --device cpu"):
         run(root, *out, "--device", "toaster")
     with pytest.raises(TTCError, match=r"CIFAR-100 \(train.bin\) was not found at .*ttc data fetch cifar100"):

@@ -1,5 +1,7 @@
 """Sample selection, with the numerical traps it must survive."""
 
+import copy
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +11,11 @@ import ttc
 from ttc.clustering import (
     Assignment,
     BelowMeanEntropy,
+    ClassBalanced,
     ClusteringAdapter,
+    NotSingle,
     ReliableAndDiverse,
+    SelectAll,
     Step,
     softmax_entropy,
 )
@@ -74,3 +79,27 @@ def test_eta_forgets_its_average_on_reset(model: nn.Module, stream: list[Tensor]
     assert adapter.select.mean_probability is not None
     adapter.reset()
     assert adapter.select.mean_probability is None
+
+
+def test_a_sample_alone_in_its_batch_is_left_out() -> None:
+    assert NotSingle()(assignment_of(torch.zeros(1, 3))).tolist() == [0.0]
+    assert NotSingle()(assignment_of(torch.zeros(2, 3))).tolist() == [1.0, 1.0]
+
+
+def test_classes_predicted_often_weigh_less() -> None:
+    select = ClassBalanced(SelectAll(), decay=0.5)
+    logits = torch.tensor([[9.0, 0, 0], [9.0, 0, 0], [0, 9.0, 0]])
+    assert torch.equal(select(assignment_of(logits)), torch.ones(3))  # all frequencies are 1/3 at first
+    z = 0.5 / 3 + 0.5 * logits.softmax(1).mean(0)
+    expected = 1 / (z[torch.tensor([0, 0, 1])] + 1e-6)
+    torch.testing.assert_close(select(assignment_of(logits)), expected / expected.mean())
+    assert select.never_empty
+
+
+def test_class_weights_multiply_those_of_the_base() -> None:
+    logits = torch.tensor([[9.0, 0, 0], [0.1, 0, 0], [0, 9.0, 0]])
+    base = ReliableAndDiverse(entropy_margin=0.5, redundancy_margin=0.9)
+    both = ClassBalanced(copy.deepcopy(base))(assignment_of(logits))
+    torch.testing.assert_close(both, base(assignment_of(logits)))
+    assert both[1] == 0
+    assert not ClassBalanced(base).never_empty

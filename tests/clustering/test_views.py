@@ -1,5 +1,7 @@
 """The views of the augmentation study."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,21 +9,25 @@ from torch import Tensor, nn
 import ttc
 from ttc.clustering import (
     GaussianNoise,
+    PatchShuffle,
     RandomResizedCrop,
     RandomRotation,
     RandomView,
     horizontal_flip,
+    random_flip,
+    random_resized_crop,
     vertical_flip,
 )
 
 
-@pytest.mark.parametrize("view", [GaussianNoise(), RandomRotation(), RandomResizedCrop()])
+@pytest.mark.parametrize("view", [GaussianNoise(), RandomRotation(), RandomResizedCrop(), PatchShuffle()])
 def test_random_views_draw_by_seed_and_step(view: RandomView) -> None:
     x = torch.rand(5, 3, 12, 10)
     view.step = 0
     first = view(x)
     assert first.shape == x.shape
     assert torch.equal(first, view(x))
+    assert not torch.equal(first, dataclasses.replace(view, seed=1)(x))
     view.step = 1
     assert not torch.equal(first, view(x))
     alone = view(x[:2])  # the first images may be drawn otherwise in a smaller batch, but the shape holds
@@ -68,3 +74,38 @@ def test_random_views_replay_after_reset(model: nn.Module, stream: list[Tensor])
     assert not torch.equal(first[0], first[1])  # no step yet, but another draw
     adapter.reset()
     assert torch.equal(adapter(stream[0]), first[0])
+
+
+def test_random_flips_are_drawn_per_image() -> None:
+    images = torch.rand(64, 3, 4, 5)
+    found = random_flip(images, torch.Generator().manual_seed(0))
+    flipped = [torch.equal(one, image.flip(-1)) for one, image in zip(found, images, strict=True)]
+    assert 20 < sum(flipped) < 44
+    assert all(is_flipped or torch.equal(*pair) for is_flipped, *pair in zip(flipped, found, images, strict=True))
+
+
+def test_a_crop_of_the_whole_image_is_the_image() -> None:
+    images = torch.rand(4, 3, 6, 6)
+    found = random_resized_crop(images, torch.Generator().manual_seed(0), scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    torch.testing.assert_close(found, images, rtol=1e-4, atol=1e-5)
+
+
+def test_shuffled_patches_are_the_patches_of_their_own_image() -> None:
+    x = torch.arange(2 * 3 * 8 * 12, dtype=torch.float32).view(2, 3, 8, 12)
+    found = PatchShuffle(grid=4)(x)
+    assert not torch.equal(found, x)
+
+    def patches(image: Tensor) -> list[list[float]]:
+        cut = [image[:, r : r + 2, c : c + 3] for r in range(0, 8, 2) for c in range(0, 12, 3)]
+        return sorted(patch.flatten().tolist() for patch in cut)
+
+    assert [patches(image) for image in found] == [patches(image) for image in x]
+    assert torch.equal(PatchShuffle(grid=1)(x), x)
+
+
+def test_sides_that_no_grid_fits_are_resized() -> None:
+    x = torch.rand(2, 3, 10, 3)
+    assert PatchShuffle(grid=4)(x).shape == x.shape
+    torch.testing.assert_close(PatchShuffle(grid=4)(torch.ones(1, 1, 10, 3)), torch.ones(1, 1, 10, 3))
+    with pytest.raises(ttc.TTCError, match="patches per side"):
+        PatchShuffle(grid=0)

@@ -43,7 +43,8 @@ def test_reads_images_and_labels(tmp_path: Path, dataset: Cifar) -> None:
     np.testing.assert_array_equal(
         np.concatenate([train.pixels(range(len(train))), test.pixels(range(len(test)))]), images
     )
-    assert (train.name[-5:], test.name[-4:]) == ("train", "test")
+    title = "CIFAR-10" if dataset == "cifar10" else "CIFAR-100"
+    assert (train.name, test.name) == (f"{title} train, own copy", f"{title} test, own copy")
 
 
 def test_the_folder_itself_may_be_given(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.test_contract import OPTIONS
 from ttc.clustering import Assignment, ClusteringAdapter
 from ttc.core import Adapter, Classifier
 from ttc.deploy import Event, Guard, Level, Limits, Policy
@@ -39,7 +40,8 @@ def accuracy(predict: Callable[[Tensor], Tensor], batches: list[tuple[Tensor, Te
 def test_the_source_model_predicts_as_it_was_trained(
     name: str, small: bool | str, model: nn.Module, stream: list[Tensor]
 ) -> None:
-    adapter, source = ttc.adapt(model, name, small_batches=small), ttc.adapt(model, "source")
+    adapter = ttc.adapt(model, name, small_batches=small, **OPTIONS.get(name, {}))
+    source = ttc.adapt(model, "source")
     before = source_classifier(adapter)
     for batch in stream:
         adapter(batch)

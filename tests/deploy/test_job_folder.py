@@ -32,6 +32,19 @@ def test_files_of_another_job_are_rejected(tmp_path: Path) -> None:
         JobFolder(tmp_path, SETTINGS, 30).read_progress()
 
 
+def test_a_run_that_saved_nothing_leaves_the_folder_free(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path / "job", SETTINGS, 30)
+    folder.write_progress(Progress(0, {}))
+    other = JobFolder(tmp_path / "job", {**SETTINGS, "seed": 1}, 31)
+    assert other.read_progress() == Progress(0, {})
+    (folder.path / "adaptation-8.safetensors").touch()  # of a checkpoint that was not finished
+    folder.remove_if_unused()
+    assert not folder.path.exists()
+    folder.write_progress(Progress(8, {}, {"a.jpg": "truncated"}))
+    folder.remove_if_unused()
+    assert folder.read_progress().skipped == {"a.jpg": "truncated"}
+
+
 def test_a_run_of_version_0_1_is_complete_or_rejected(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path, SETTINGS, 30)
     earlier = {"job": SETTINGS, "total": 30, "done": 16, "sizes": {}}  # as 0.1 wrote it

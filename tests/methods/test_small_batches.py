@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.test_contract import OPTIONS
 from ttc.clustering import Assignment, BelowMeanEntropy, ClusteringAdapter, Updater
 from ttc.core import SmallBatches
 from ttc.nn.normalization import BatchStatisticsNorm, EmaNorm
@@ -76,7 +77,8 @@ def test_single_values_have_statistics_too() -> None:
 def test_every_method_takes_the_switch(
     name: str, policy: bool | str, model: nn.Module, stream: list[Tensor], tmp_path: Path
 ) -> None:
-    adapter = ttc.adapt(model, name, small_batches=policy)
+    options = OPTIONS.get(name, {})
+    adapter = ttc.adapt(model, name, small_batches=policy, **options)
     kinds = {type(module) for module in adapter.model.modules()}
     assert BatchStatisticsNorm not in kinds
     images = torch.cat(stream)
@@ -85,7 +87,7 @@ def test_every_method_takes_the_switch(
         predictions = [adapter(image[None]) for image in images[:20]] + [adapter(images[20:50]), adapter(images[50:51])]
     assert all(prediction.isfinite().all() for prediction in predictions)
     adapter.save(tmp_path / "small.safetensors")
-    loaded = ttc.load_adaptation(model, tmp_path / "small.safetensors")
+    loaded = ttc.load_adaptation(model, tmp_path / "small.safetensors", **options)
     assert torch.equal(loaded(images[51:55]), adapter(images[51:55]))
     adapter.reset()
     assert torch.equal(adapter(images[:1]), predictions[0])

@@ -1,7 +1,6 @@
 """TTC and its sixteen combinations against a literal transcription of Algorithm 1, bit for bit."""
 
 import copy
-import math
 from itertools import compress, product
 from typing import Any
 
@@ -10,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from tests.methods.transcription import Literal
+from ttc.clustering import ClusteringAdapter
 
 COMBINATIONS = list(product([False, True], repeat=4))
 
@@ -17,56 +18,6 @@ COMBINATIONS = list(product([False, True], repeat=4))
 def name_of(flags: tuple[bool, ...]) -> str:
     name = "+".join(["tent", *compress(("rla", "spc", "ss", "ga"), flags)])
     return {"tent+rla+spc+ss+ga": "ttc"}.get(name, name)
-
-
-class Literal:
-    """Algorithm 1 of the paper as everybody would write it, with a switch for each component."""
-
-    def __init__(self, source: nn.Module, rla: bool, spc: bool, ss: bool, ga: bool, lr: float = 1e-3) -> None:
-        self.model = copy.deepcopy(source).eval().requires_grad_(False)
-        self.features = torch.empty(0)
-        parameters = []
-        for module in self.model.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.track_running_stats, module.running_mean, module.running_var = False, None, None
-                parameters += [module.weight.requires_grad_(True), module.bias.requires_grad_(True)]
-            if isinstance(module, nn.Linear):
-                module.register_forward_pre_hook(self.remember)
-        self.optimizer = torch.optim.Adam(parameters, lr=lr)
-        self.rla, self.spc, self.ss, self.ga = rla, spc, ss, ga
-        self.counter = 0
-
-    def remember(self, _: nn.Module, inputs: tuple[Tensor]) -> None:
-        self.features = inputs[0]
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.model(x), self.features
-
-    def __call__(self, x: Tensor) -> Tensor:
-        self.counter += 1
-        outputs, features = self.forward(x)
-        loss_con = torch.zeros(len(x))
-        if self.rla or self.spc:
-            aug_outputs, aug_features = self.forward(torch.flip(x, [3]))
-            if self.spc:
-                kappa = torch.exp(-((features - aug_features) ** 2).sum(1) / 2).detach()
-                loss_con = kappa * ((outputs - aug_outputs) ** 2).sum(1)
-            if self.rla:
-                outputs = (outputs + aug_outputs) / 2
-        log_p = outputs.log_softmax(1)
-        ent = -(log_p.exp() * log_p).sum(1)
-        loss = ent + loss_con
-        if self.ss:
-            mask = ent <= ent.mean()
-            loss = (loss * mask).sum() / mask.sum()
-        else:
-            loss = loss.mean()
-        loss.backward()
-        every = max(1, math.floor(200 / 24 + 0.5)) if self.ga else 1
-        if self.counter % every == 0:
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return outputs.detach()
 
 
 @pytest.mark.parametrize("flags", COMBINATIONS, ids=name_of)
@@ -188,3 +139,41 @@ def test_two_equal_batches_step_twice_the_gradient(model: nn.Module, stream: lis
     twice(stream[0])
     for one, two in zip(moved(once), moved(twice), strict=True):
         torch.testing.assert_close(two, 2 * one, rtol=1e-4, atol=1e-6)
+
+
+def test_a_stored_neighbour_is_the_literal_algorithm(model: nn.Module, stream: list[Tensor]) -> None:
+    options: dict[str, Any] = {"ss": False, "ga": False, "rla": False}
+    adapter = ttc.adapt(model, "ttc", neighbour="memory", memory_size=40, accelerate=False, **options)
+    literal = Literal(model, rla=False, spc=False, ss=False, ga=False)
+    memory: list[tuple[Tensor, Tensor]] = []
+    pairs = 0
+    for batch in stream:
+        logits, features = literal.forward(batch)
+        log_p = logits.log_softmax(1)
+        losses = list(-(log_p.exp() * log_p).sum(1))
+        for i in range(len(batch)):
+            same = [(f, y) for f, y in memory if y.argmax() == logits[i].argmax()]
+            if same:
+                near, other = min(same, key=lambda entry: float((features[i].detach() - entry[0]).square().sum()))
+                kappa = torch.exp(-(features[i] - near).square().sum() / 2).detach()
+                losses[i] = losses[i] + kappa * (logits[i] - other).square().sum()
+                pairs += 1
+        torch.stack(losses).mean().backward()
+        literal.optimizer.step()
+        literal.optimizer.zero_grad()
+        memory = [*memory, *zip(features.detach(), logits.detach(), strict=True)][-40:]
+        torch.testing.assert_close(adapter(batch), logits, rtol=1e-4, atol=1e-5)
+    assert pairs > 20
+
+
+def test_the_second_view_is_the_default_neighbour(model: nn.Module, stream: list[Tensor]) -> None:
+    adapters = [ttc.adapt(model, "ttc"), ttc.adapt(model, "ttc", neighbour="view"), ttc.adapt(model, "ttc-memory")]
+    found = [[adapter(batch) for batch in stream * 3] for adapter in adapters]
+    assert all(torch.equal(one, other) for one, other in zip(found[0], found[1], strict=True))
+    assert not all(torch.equal(one, other) for one, other in zip(found[0], found[2], strict=True))
+
+
+def test_a_stored_neighbour_without_robust_labels_needs_one_pass(model: nn.Module) -> None:
+    adapter = ttc.adapt(model, "tent+spc", neighbour="memory")
+    assert isinstance(adapter, ClusteringAdapter)
+    assert len(adapter.views) == 1

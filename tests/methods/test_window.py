@@ -172,7 +172,7 @@ def test_a_model_without_source_statistics_is_rejected() -> None:
     bare = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten(), nn.Linear(16, 2)
     )
-    with pytest.raises(ttc.TTCError, match="a window begins with the source's statistics"):
+    with pytest.raises(ttc.TTCError, match="a BatchNorm of the model stores no source statistics"):
         ttc.adapt(bare, "ttc", small_batches="window")
 
 

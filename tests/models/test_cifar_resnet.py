@@ -49,3 +49,28 @@ def test_equals_a_transcription_with_padded_shortcuts() -> None:
 def test_depth_counts_the_weight_layers(depth: int) -> None:
     model = CifarResNet(depth)
     assert sum(isinstance(module, nn.Conv2d | nn.Linear) for module in model.modules()) == depth
+
+
+def test_option_b_equals_a_transcription_with_projections() -> None:
+    torch.manual_seed(1)
+    model = CifarResNet(depth=8, num_classes=5, statistics=None, option="B").eval()
+    randomize_norms(model)
+    s = model.state_dict()
+
+    def norm(x: Tensor, at: str) -> Tensor:
+        return F.batch_norm(
+            x, s[f"{at}.running_mean"], s[f"{at}.running_var"], s[f"{at}.weight"], s[f"{at}.bias"], False, 0, 1e-5
+        )
+
+    x = torch.rand(3, 3, 32, 32)
+    h = norm(F.conv2d(x, s["conv1.weight"], padding=1), "bn1").relu()
+    for layer in (1, 2, 3):
+        at, stride = f"layer{layer}.0", 2 if layer > 1 else 1
+        y = norm(F.conv2d(h, s[f"{at}.conv1.weight"], stride=stride, padding=1), f"{at}.bn1").relu()
+        y = norm(F.conv2d(y, s[f"{at}.conv2.weight"], padding=1), f"{at}.bn2")
+        if stride == 2:
+            h = norm(F.conv2d(h, s[f"{at}.shortcut.0.weight"], stride=2), f"{at}.shortcut.1")
+        h = (y + h).relu()
+    expected = F.linear(h.mean((2, 3)), s["linear.weight"], s["linear.bias"])
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected)

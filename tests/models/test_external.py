@@ -1,6 +1,7 @@
 """timm and torchvision are large and optional: small packages with the same few functions stand in for them here."""
 
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ TIMM = """
 import types
 from torch import nn
 def is_model(name): return name == "tiny"
-def list_models(): return ["tiny"]
+def list_models(): return ["resmlp", "resnet10t", "resnet101", "resnet18", "resnet18d", "resnet50", "tiny", "vit"]
 def create_model(name, pretrained, num_classes=5):
     if pretrained and name.endswith(".gone"): raise OSError("no route to host")
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, num_classes))
@@ -81,6 +82,8 @@ def test_timm_rejections(packages: Path) -> None:
     (packages / "timm.py").write_text(TIMM)
     with pytest.raises(TTCError, match=r"unknown timm model 'tin' \(did you mean 'tiny'\?\)"):
         build("timm:tin")
+    with pytest.raises(TTCError, match=r"unknown timm model 'resnet81' \(did you mean 'resnet18'\?\); .*: resnet18, "):
+        build("timm:resnet81")
     with pytest.raises(
         TTCError, match=r"timm:tiny.gone: the pretrained weights cannot be downloaded \(no route to host\)"
     ):
@@ -120,7 +123,8 @@ def test_torchvision_rejections(packages: Path) -> None:
 def test_absent_packages_are_named(packages: Path, package: str) -> None:
     (packages / f"{package}.py").write_text("raise ImportError('no such thing')")
     with pytest.raises(
-        TTCError, match=rf"{package}:x needs the package {package}, .*no such thing.*clustering\[{package}\]"
+        TTCError,
+        match=rf"{package}:x needs the package {package}, which is installed but .* \(no such thing\): install the build",
     ):
         build(f"{package}:x")
 
@@ -143,6 +147,53 @@ def test_own_model(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         build("mine:nothing")
     with pytest.raises(TTCError, match=r"yours.models:f: cannot import yours.models .*PYTHONPATH"):
         build("yours.models:f")
+
+
+@pytest.mark.parametrize("package", ["timm", "torchvision"])
+def test_the_structure_needs_no_weights(packages: Path, package: str) -> None:
+    (packages / f"{package}.py").write_text(TIMM if package == "timm" else TORCHVISION)
+    name = "timm:tiny.gone" if package == "timm" else "torchvision:tiny_gone"
+    assert isinstance(build(name, pretrained=False), StandardizedModel)
+
+
+def test_a_package_that_is_missing_is_not_called_broken(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)  # Python's way to say that there is none
+    with pytest.raises(TTCError, match=r"which is not installed: pip install 'timm>=1.0', or choose"):
+        build("timm:x")
+    (packages / "torchvision.py").write_text("import a_package_that_is_not_there")
+    with pytest.raises(TTCError, match=r"which is installed but cannot be imported \(No module named 'a_package"):
+        build("torchvision:x")
+
+
+def test_without_a_network_the_hub_is_not_asked_again_and_again(
+    packages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = types.ModuleType("huggingface_hub.constants")
+    closed = "http://127.0.0.1:9"
+    hub.ENDPOINT, hub.HF_HUB_OFFLINE = closed, False  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.ModuleType("huggingface_hub"))
+    monkeypatch.setitem(sys.modules, "huggingface_hub.constants", hub)
+    monkeypatch.setattr("ttc.models.external.getproxies", dict)
+    asking = "import sys\nhub = sys.modules['huggingface_hub.constants']\n"
+    failing = TIMM.replace('raise OSError("no route to host")', 'raise OSError(f"offline: {hub.HF_HUB_OFFLINE}")')
+    (packages / "timm.py").write_text(asking + failing)
+    with pytest.raises(TTCError, match=r"cannot be downloaded \(offline: True\)"):
+        build("timm:tiny.gone")
+    assert hub.HF_HUB_OFFLINE is False
+
+
+def test_a_function_that_fails_is_a_sentence(packages: Path) -> None:
+    (packages / "mine.py").write_text("def wide(width): return None\n")
+    with pytest.raises(TTCError, match=r"mine:wide failed \(TypeError: .*'width'\); it is called without arguments"):
+        build("mine:wide")
+    (packages / "unfinished.py").write_text("def f(:\n")
+    with pytest.raises(TTCError, match=r"unfinished:f: cannot import unfinished \(SyntaxError: "):
+        build("unfinished:f")
+    (packages / "leaving.py").write_text("raise SystemExit(3)\n")
+    with pytest.raises(TTCError, match=r"leaving:f: cannot import leaving \(SystemExit: 3\)"):
+        build("leaving:f")
+    with pytest.raises(TTCError, match=r"expected package.module:function, got ':f'"):
+        build(":f")
 
 
 def test_own_model_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,17 @@ from ttc.models import build
 StateDict = dict[str, Tensor]
 
 
-@pytest.mark.parametrize("name", ["imagenet-resnet50", "cifar-resnet18"])
+@pytest.mark.parametrize("name", ["imagenet-resnet50", "imagenet-resnet50-original", "cifar-resnet18"])
 def test_residual_networks_equal_a_transcription(name: str) -> None:
     torch.manual_seed(0)
     model = build(name, num_classes=4, statistics="none")
     s: StateDict = model.state_dict()
-    large = name.startswith("imagenet")
+    large, original = name.startswith("imagenet"), name.endswith("original")
+    eps = 1e-3 if original else 1e-5
 
     def norm(x: Tensor, at: str) -> Tensor:
         return F.batch_norm(
-            x, s[f"{at}.running_mean"], s[f"{at}.running_var"], s[f"{at}.weight"], s[f"{at}.bias"], False, 0, 1e-5
+            x, s[f"{at}.running_mean"], s[f"{at}.running_var"], s[f"{at}.weight"], s[f"{at}.bias"], False, 0, eps
         )
 
     x = torch.rand(2, 3, 32, 32)
@@ -30,8 +31,9 @@ def test_residual_networks_equal_a_transcription(name: str) -> None:
         for i in range(count):
             at, stride = f"layer{layer}.{i}", 2 if layer > 1 and i == 0 else 1
             if large:
-                y = norm(F.conv2d(h, s[f"{at}.conv1.weight"]), f"{at}.bn1").relu()
-                y = norm(F.conv2d(y, s[f"{at}.conv2.weight"], stride=stride, padding=1), f"{at}.bn2").relu()
+                first, second = (stride, 1) if original else (1, stride)
+                y = norm(F.conv2d(h, s[f"{at}.conv1.weight"], stride=first), f"{at}.bn1").relu()
+                y = norm(F.conv2d(y, s[f"{at}.conv2.weight"], stride=second, padding=1), f"{at}.bn2").relu()
                 y = norm(F.conv2d(y, s[f"{at}.conv3.weight"]), f"{at}.bn3")
             else:
                 y = norm(F.conv2d(h, s[f"{at}.conv1.weight"], stride=stride, padding=1), f"{at}.bn1").relu()

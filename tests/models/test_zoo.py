@@ -20,12 +20,15 @@ def parameters(name: str, num_classes: int) -> int:
         ("resnet44", 10, 658_586),
         ("resnet56", 10, 853_018),
         ("resnet110", 10, 1_727_962),
+        ("resnet20-b", 10, 272_474),
+        ("resnet56-b", 100, 861_620),
         ("wrn-28-10", 10, 36_479_194),
         ("wrn-40-2", 10, 2_243_546),
         ("cifar-resnet18", 10, 11_173_962),
         ("cifar-resnet50", 10, 23_520_842),
         ("imagenet-resnet18", 1000, 11_689_512),
         ("imagenet-resnet50", 1000, 25_557_032),
+        ("imagenet-resnet50-original", 1000, 25_557_032),
     ],
 )
 def test_parameter_counts_are_the_published_ones(name: str, num_classes: int, published: int) -> None:
@@ -77,6 +80,9 @@ def input_statistics(model: nn.Module) -> tuple[list[float], list[float]] | None
         ("wrn-40-2", 10, "half"),
         ("cifar-resnet18", 100, "cifar100"),
         ("imagenet-resnet18", 1000, "imagenet"),
+        ("imagenet-resnet50-original", 1000, "caffe"),
+        ("resnet20-b", 10, "cifar10-b"),
+        ("resnet20-b", 100, "cifar100-b"),
     ],
 )
 def test_each_name_brings_its_input_statistics(name: str, num_classes: int, statistics: str) -> None:
@@ -89,3 +95,25 @@ def test_each_name_brings_its_input_statistics(name: str, num_classes: int, stat
         assert found is not None
         assert found[0] == pytest.approx(list(expected[0]))
         assert found[1] == pytest.approx(list(expected[1]))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_architecture_states_its_input_and_published_accuracies(name: str) -> None:
+    architecture = MODELS[name]
+    small = not name.startswith("imagenet")
+    assert (architecture.side, architecture.resize) == ((32, 32) if small else (224, 256))
+    assert architecture.expects().startswith(f"RGB in [0, 1], {architecture.side} x {architecture.side}, ")
+    assert set(architecture.accuracies) <= ({"cifar10", "cifar100"} if small else {"imagenet"})
+    assert all(0.6 < accuracy < 1 for accuracy in architecture.accuracies.values())
+    with torch.device("meta"):
+        model = architecture()
+    assert [getattr(model, name) for name in ("side", "resize")] == [architecture.side, architecture.resize]
+
+
+def test_variants_say_what_distinguishes_them() -> None:
+    assert MODELS["imagenet-resnet50-original"].expects() == (
+        "RGB in [0, 1], 224 x 224, standardized with mean (0.485, 0.458, 0.4076), deviation (0.003922, 0.003922, "
+        "0.003922); the first 1x1 convolutions have the stride and BatchNorm's eps is 0.001, as in Caffe and Keras"
+    )
+    assert MODELS["wrn-28-10"].expects() == "RGB in [0, 1], 32 x 32, not standardized"
+    assert "mean (0.507, 0.4865, 0.4409)" in MODELS["resnet56-b"].expects(100)

@@ -13,6 +13,7 @@ from ttc.nn.normalization import (
     BatchStatisticsNorm,
     BlendNorm,
     EmaNorm,
+    RobustNorm,
     RunningNorm,
     SourceNorm,
     WindowNorm,
@@ -199,3 +200,39 @@ def test_views_of_images_need_images() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 3))
     with pytest.raises(ttc.TTCError, match=r"a view of images takes \(N, C, H, W\), got shape \(8, 3\)"):
         ttc.adapt(model, "ttc")(torch.rand(8, 3))
+
+
+def test_robust_tracking_updates_the_statistics_it_normalizes_with() -> None:
+    made = layer()
+    norm = RobustNorm(copy.deepcopy(made), momentum=0.3)
+    mean, variance = made.running_mean, made.running_var
+    assert mean is not None
+    assert variance is not None
+    x = X.clone().requires_grad_(True)
+    other = X.clone().requires_grad_(True)
+    for _ in range(2):
+        with track_statistics(norm):
+            found = norm(x)
+        mean = 0.7 * mean.detach() + 0.3 * other.mean((0, 2, 3))
+        variance = 0.7 * variance.detach() + 0.3 * other.var((0, 2, 3), correction=0)
+        expected = by_hand(made, other, mean, variance)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    (one,) = torch.autograd.grad(found.square().sum(), x)
+    (two,) = torch.autograd.grad(expected.square().sum(), other)
+    torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)  # gradients flow through the part of the batch
+    with torch.no_grad():
+        torch.testing.assert_close(norm(X), by_hand(made, X, mean, variance), rtol=1e-4, atol=1e-5)
+
+
+def test_robust_without_tracking_is_the_source_layer() -> None:
+    made = layer()
+    norm = RobustNorm(made)
+    assert torch.equal(norm(X), made(X))
+    assert torch.equal(norm(X[:1]), made(X[:1]))
+
+
+def test_robust_with_weight_zero_never_moves() -> None:
+    made = layer()
+    norm = RobustNorm(made, momentum=0.0)
+    with track_statistics(norm):
+        torch.testing.assert_close(norm(X), made(X))

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.core import Classifier
-from ttc.nn import SourceNorm, copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.nn import SourceNorm, copy_with_trainable_norms, copy_with_trainable_parameters, frozen_copy, source_classifier
 
 
 def test_preparations_copy(model: nn.Module) -> None:
@@ -17,6 +17,17 @@ def test_preparations_copy(model: nn.Module) -> None:
     storages = [{p.data_ptr() for p in m.parameters()} for m in (classifier, trainable, frozen)]
     assert not storages[0] & storages[1]
     assert not storages[0] & storages[2]
+
+
+def test_all_parameters_but_those_of_the_head(model: nn.Module) -> None:
+    classifier = Classifier(model)
+    every, backbone = copy_with_trainable_parameters(classifier), copy_with_trainable_parameters(classifier, head=False)
+    assert all(parameter.requires_grad for parameter in every.parameters())
+    assert {name for name, p in backbone.named_parameters() if not p.requires_grad} == {
+        "network.fc.weight",
+        "network.fc.bias",
+    }
+    assert not any(parameter.requires_grad for parameter in classifier.parameters())
 
 
 def test_nothing_to_train_is_an_error() -> None:

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ttc.core import Adapter, Prediction
+from ttc.core import Adapter, Classifier, Prediction
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,14 @@ class Meter:
 
     @contextmanager
     def attached(self, adapter: Adapter) -> Iterator["Meter"]:
-        """Count the passes through the adapter's model inside the block."""
-        handle = adapter.model.register_forward_hook(self._count_pass)
+        """Count the passes through the adapter's classifiers, such as a student and its teacher, inside the block."""
+        classifiers = [network for network in adapter.networks() if isinstance(network, Classifier)]
+        handles = [classifier.register_forward_hook(self._count_pass) for classifier in classifiers]
         try:
             yield self
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
 
     @contextmanager
     def batch(self, images: int) -> Iterator[None]:

@@ -18,7 +18,13 @@ else:
     import tomli as tomllib
 
 
-_WORKLOAD = {"dataset": "dataset", "model": "model", "checkpoint": "checkpoint", "data": "root"}
+_WORKLOAD = {
+    "dataset": "dataset",
+    "model": "model",
+    "checkpoint": "checkpoint",
+    "data": "root",
+    "statistics": "statistics",
+}
 
 
 @dataclass(frozen=True)
@@ -31,22 +37,29 @@ class RunConfig:
     workers: int
 
 
-def load_config(file: Path | None, flags: Mapping[str, object]) -> RunConfig:
+def load_config(file: Path | None, flags: Mapping[str, object], *, allow_code: bool = False) -> RunConfig:
     """Read a TOML file, if any, and replace its values by the flags that are given.
 
     Args:
         file: The TOML file.
         flags: The command line's flags by name, None where a flag was not given.
+        allow_code: Whether the file may name a ``module:function``, whose code would run; flags may.
 
     Raises:
-        TTCError: If the file cannot be read, or a setting does not exist or has the wrong type.
+        TTCError: If the file cannot be read, a setting does not exist or has the wrong type, or the file names code.
     """
-    given = {**(_read(file) if file else {}), **{name: value for name, value in flags.items() if value is not None}}
+    chosen = {name: value for name, value in flags.items() if value is not None}
+    read = {name: value for name, value in (_read(file) if file else {}).items() if name not in chosen}
+    if not allow_code:
+        _reject_code(read, file)
+    given = {**read, **chosen}
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in _KINDS:
             raise unknown("setting", name, _KINDS)
         values[name] = _KINDS[name](name, value)
+    if values.get("workers", 1) < 1:
+        raise TTCError(f"the number of workers must be at least 1, got {values['workers']}")
     axes = {field.name for field in fields(Grid)}
     return RunConfig(
         Grid(**{name: value for name, value in values.items() if name in axes}),
@@ -64,6 +77,19 @@ def _read(file: Path) -> dict[str, object]:
         raise TTCError(f"cannot read the configuration {file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TTCError(f"{file} is not valid TOML: {error}") from error
+
+
+def _reject_code(read: Mapping[str, object], file: Path | None) -> None:
+    """Reject a file that names functions: a file from elsewhere must not run code unless the user says so."""
+    named = [read["model"]] if isinstance(read.get("model"), str) else []
+    methods = _specs("methods", read["methods"]) if "methods" in read else ()
+    named += [spec.name for spec in methods]
+    for name in named:
+        kind, _, rest = str(name).partition(":")
+        if rest and kind not in {"timm", "torchvision"}:
+            raise TTCError(
+                f"{file} names {name}, whose code would run; if you trust it, add --allow-code, or name it with a flag"
+            )
 
 
 def _items(value: object) -> list[object]:
@@ -119,6 +145,7 @@ _KINDS: dict[str, Callable[[str, object], Any]] = {
     "dataset": _string,
     "model": _string,
     "checkpoint": _path,
+    "statistics": _string,
     "data": _path,
     "store": _path,
     "workers": _number,

@@ -214,7 +214,7 @@ class Store:
         if version > SCHEMA:
             raise TTCError(
                 f"{self.path} was written by a newer version of ttc (schema {version}, this one reads up to {SCHEMA}); "
-                "update with: pip install --upgrade test-time-clustering"
+                "update ttc, or choose another --store"
             )
         self._has_labels = not readonly or version >= 2
         if readonly:

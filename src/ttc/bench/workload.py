@@ -24,12 +24,14 @@ class Workload:
         model: ``embedded`` or a name that :func:`ttc.models.build` knows.
         checkpoint: The weights of a model of the zoo: a path from the data directory, or from the current one.
         root: The data directory; else ``TTC_DATA``, else the platform's cache directory.
+        statistics: A key of ``ttc.models.INPUT_STATISTICS``, in place of those of a zoo model.
     """
 
     dataset: str = "embedded"
     model: str = "embedded"
     checkpoint: Path | None = None
     root: Path | None = None
+    statistics: str | None = None
 
     @property
     def cache(self) -> Path:
@@ -179,7 +181,7 @@ def _build(names: Workload, num_classes: int, dtype: str, device: str) -> nn.Mod
     if names.checkpoint is None and names.model in models.MODELS:
         raise TTCError(f"the model '{names.model}' comes without weights; give them with --checkpoint FILE")
     classes = None if names.model == "embedded" else num_classes  # its ten, of which the data may have fewer
-    network = models.build(names.model, classes, names.checkpoint)
+    network = models.build(names.model, classes, names.checkpoint, names.statistics)
     try:
         return network.to(device, getattr(torch, dtype)).eval()
     except (RuntimeError, AssertionError) as error:

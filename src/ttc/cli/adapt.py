@@ -6,20 +6,33 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ttc.cli.wording import StatisticsOption
+
 if TYPE_CHECKING:
     from torch import nn
 
     from ttc.core import Adapter
+    from ttc.data.decoding import Fitting
     from ttc.deploy import AdaptationJob
+    from ttc.deploy.input_images import InputImages
+
+SHOWN_FILES = 20  # of those that were skipped; the summary has all
+FAR = (0.5, 16)  # images whose side is this many times the model's are too small or too large for it
 
 
 def adapt(
-    model: Annotated[str, typer.Argument(help="embedded, a zoo name, timm:NAME, torchvision:NAME or module:function.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="embedded, a zoo name, timm:NAME, torchvision:NAME or package.module:function, which runs its code."
+        ),
+    ],
     images: Annotated[
         Path, typer.Argument(help="A folder of images, with or without class folders, or a CIFAR-C file.")
     ],
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load: .pt, .pth, .th or .safetensors.")] = None,
     num_classes: Annotated[int | None, typer.Option("--classes", help="Number of classes of the model.")] = None,
+    statistics: StatisticsOption = None,
     head: Annotated[str | None, typer.Option(help="Name of the final layer, where it cannot be detected.")] = None,
     method: Annotated[str, typer.Option(help="Adaptation method; ttc methods lists them.")] = "ttc",
     batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 64,
@@ -27,48 +40,112 @@ def adapt(
         bool, typer.Option("--small-batches", help="Convert the method for batches of any size.")
     ] = False,
     guard: Annotated[bool, typer.Option(help="Monitor for collapse, roll back, fall back to the source model.")] = True,
-    size: Annotated[int | None, typer.Option(help="Resize and crop images to this many pixels square.", min=1)] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(help="Resize and crop images to this many pixels square; default: the model's input size.", min=1),
+    ] = None,
+    labels: Annotated[
+        bool, typer.Option(help="Take class folders as labels, if there are as many as the model has classes.")
+    ] = True,
     severity: Annotated[int, typer.Option(help="Severity to read from a CIFAR-C file.", min=1, max=5)] = 5,
     shuffle: Annotated[bool, typer.Option(help="Shuffle: images sorted by class mislead adaptation.")] = True,
     seed: Annotated[int, typer.Option(help="Seed of the order.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
     adaptation: Annotated[Path | None, typer.Option(help="Saved adaptation to start from.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; adapted/MODEL-IMAGES unless given.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results.", show_default="adapted/MODEL-IMAGES")
+    ] = None,
     table: Annotated[
         Literal["csv", "parquet"], typer.Option("--format", help="File format of the predictions.")
     ] = "csv",
 ) -> None:
     """Adapt a model over a set of images; write predictions, a summary, the saved adaptation and the guard's events.
 
-    Run the same command again after an interruption to resume.
+    Files that cannot be read are skipped and named at the end; the exit code is then 1. Run the same command again
+    after an interruption to resume.
     """
     import ttc
     from ttc.deploy.batch_job import AdaptationJob, JobSettings, write_parquet
     from ttc.deploy.input_images import read_input_images
+    from ttc.methods import find_method
 
     if table == "parquet":
         _require_pyarrow()
     folder = out or Path("adapted") / f"{model}-{images.resolve().stem}".replace(":", "-").replace("/", "-")
     settings = JobSettings(
         model=model, images=str(images), checkpoint=str(checkpoint or ""), method=method, head=head,
-        batch_size=batch_size, small_batches=small_batches, guard=guard, size=size, severity=severity,
-        shuffle=shuffle, seed=seed, adaptation=str(adaptation or ""),
+        batch_size=batch_size, small_batches=small_batches, guard=guard, size=size, statistics=statistics or "",
+        labels=labels, severity=severity, shuffle=shuffle, seed=seed, adaptation=str(adaptation or ""),
     )  # fmt: skip
-    job = AdaptationJob(settings, read_input_images(images, size, severity), folder)
+    find_method(method)  # a wrong name is found before files are opened
+    job = AdaptationJob(settings, read_input_images(images, size, severity, labels), folder)
     if job.done == job.total:
         typer.echo(f"{folder} is complete; remove it to run again")
+        _report_skipped(job)
         return
-    adapter = ttc.adapt(
-        _load_model(model, checkpoint, num_classes, device), method, head=head, small_batches=small_batches
-    )
+    network = _load_model(model, checkpoint, num_classes, statistics, device)
+    job.images = _prepare(job.images, model, network, size)
+    adapter = ttc.adapt(network, method, head=head, small_batches=small_batches)
     if adaptation is not None and not job.done:
         adapter.load(adaptation)
     summary = _run(job, adapter)
     if table == "parquet":
         write_parquet(folder / "predictions.csv")
     for name, value in summary.items():
-        typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
+        if name != "skipped":
+            typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
     typer.echo(f"results in         {folder}")
+    _report_skipped(job)
+
+
+def _prepare(images: "InputImages", name: str, network: "nn.Module", size: int | None) -> "InputImages":
+    """Fit the images to the model's input, and warn if they are far from it."""
+    from ttc.deploy.photos import PhotoImages
+    from ttc.errors import TTCError
+
+    wanted = _fitting(network, size)
+    if not isinstance(images.images, PhotoImages):
+        high, wide = images.images.pixels([0]).shape[1:3]
+        sizes = [(wide, high)]
+    else:
+        sizes = images.images.sizes() if wanted else images.images.sizes(most=None)
+        if wanted is None and len(set(sizes)) > 1:
+            one, other = list(dict.fromkeys(sizes))[:2]
+            raise TTCError(
+                f"the images differ in size ({one[0]} x {one[1]} and {other[0]} x {other[1]} pixels) and the input "
+                f"size of {name} is not known: give it with --size, such as --size 224"
+            )
+    if wanted and sizes:
+        wide, high = sorted(sizes, key=min)[len(sizes) // 2]
+        if not FAR[0] <= min(wide, high) / wanted.side <= FAR[1]:
+            typer.echo(
+                f"ttc: warning: the images have about {wide} x {high} pixels and are resized to {wanted.side} x "
+                f"{wanted.side}; predictions may be poor: choose another model, or another size with --size",
+                err=True,
+            )
+    return images.fitted(wanted)
+
+
+def _fitting(network: "nn.Module", size: int | None) -> "Fitting | None":
+    """Return how images are fitted to a model: as it states, in proportion for another size; None if it does not."""
+    from ttc.data.decoding import Fitting
+    from ttc.models.model_input import stated_fitting
+
+    own = stated_fitting(network)
+    if own is None or size is None:
+        return own if size is None else Fitting.to(size)
+    return Fitting(size, round(size * own.resize / own.side), own.interpolation)
+
+
+def _report_skipped(job: "AdaptationJob") -> None:
+    """Name the files that could not be read; the exit code says that there were some."""
+    skipped = job.skipped
+    for path, reason in list(skipped.items())[:SHOWN_FILES]:
+        typer.echo(f"ttc: skipped {path}: {reason}", err=True)
+    if len(skipped) > SHOWN_FILES:
+        typer.echo(f"ttc: and {len(skipped) - SHOWN_FILES:,} more, listed in {job.folder.summary}", err=True)
+    if skipped:
+        raise typer.Exit(1)
 
 
 def _run(job: "AdaptationJob", adapter: "Adapter") -> dict[str, Any]:
@@ -101,7 +178,9 @@ def _format(value: object) -> str:
     return ", ".join(f"{name}: {count}" for name, count in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _load_model(name: str, checkpoint: Path | None, num_classes: int | None, device: str) -> "nn.Module":
+def _load_model(
+    name: str, checkpoint: Path | None, num_classes: int | None, statistics: str | None, device: str
+) -> "nn.Module":
     import torch
 
     from ttc.errors import TTCError
@@ -109,7 +188,7 @@ def _load_model(name: str, checkpoint: Path | None, num_classes: int | None, dev
 
     if checkpoint is None and name in MODELS:
         raise TTCError(f"the model '{name}' has no weights of its own; pass them with --checkpoint FILE")
-    network = build(name, num_classes, checkpoint)
+    network = build(name, num_classes, checkpoint, statistics)
     try:
         return network.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
@@ -123,4 +202,4 @@ def _require_pyarrow() -> None:
     from ttc.errors import TTCError
 
     if find_spec("pyarrow") is None:
-        raise TTCError("--format parquet needs pyarrow: pip install pyarrow, or leave the predictions as CSV")
+        raise TTCError("--format parquet needs pyarrow: pip install 'pyarrow>=15', or leave the predictions as CSV")

@@ -1,6 +1,7 @@
 """The ``ttc`` command line: registers the commands and prints a user's error as one sentence."""
 
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ app = typer.Typer(
     help="Adapt trained image classifiers to new data at test time.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # it takes [@SIZE] for a style and cuts long defaults
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -45,8 +47,21 @@ def _root(
     pass
 
 
+def _print_warnings_once() -> None:
+    """Print the text of a warning, once, without the source line that raised it."""
+    printed: set[str] = set()
+
+    def show(message: Warning | str, *details: object, **more: object) -> None:
+        if str(message) not in printed:
+            printed.add(str(message))
+            typer.echo(f"ttc: warning: {message}", err=True)
+
+    warnings.showwarning = show
+
+
 def main() -> None:
     """Run the command line; a user's error is one sentence on stderr and exit code 2."""
+    _print_warnings_once()
     try:
         app()
     except TTCError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ttc.errors import TTCError
+from ttc.errors import TTCError, unknown
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from ttc.corruptions.severity_tables import TableName
@@ -109,15 +109,16 @@ def corrupt(
 
 def parse_corruptions(text: str) -> list[str]:
     """Parse comma-separated names and groups into corruptions, without duplicates."""
-    from ttc.corruptions import CORRUPTIONS, GROUPS
-    from ttc.corruptions.apply import validate_choice
+    from ttc.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, GROUPS
 
+    known = (*CORRUPTIONS, *EXTRA_CORRUPTIONS)
     names: dict[str, None] = {}
     for word in text.split(","):
         word = word.strip()
         members = CORRUPTIONS if word == "all" else GROUPS.get(word, (word,))
         for name in members:
-            validate_choice(name, 1, None)
+            if name not in known:
+                raise unknown("corruption", name, [*known, *GROUPS, "all"])
             names[name] = None
     return list(names)
 

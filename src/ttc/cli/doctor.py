@@ -56,12 +56,17 @@ def _extra(name: str) -> str:
     """Return the version of an optional package, or why it is unavailable."""
     import importlib
 
+    from ttc.models.external import REQUIREMENTS
+
     try:
         return str(getattr(importlib.import_module(name), "__version__", "installed"))
-    except ModuleNotFoundError:
-        return f"not installed; needed for models named {name}:NAME: pip install 'test-time-clustering[{name}]'"
+    except ModuleNotFoundError as error:
+        if error.name != name:  # it is installed, and what it needs is not
+            return f"installed, but it needs {error.name}, which is not: pip install {error.name}"
+        return f"not installed; needed for models named {name}:NAME: pip install '{REQUIREMENTS.get(name, name)}'"
     except Exception as error:  # a broken binary extension raises any exception
-        return f"installed but cannot be imported ({str(error).partition(chr(10))[0]}): reinstall it to match torch"
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        return f"installed but cannot be imported ({reason}): install the build that matches torch"
 
 
 def _directory(root: Path, explicit: Path | None) -> str:

@@ -37,7 +37,7 @@ def reproduce(
     data: DataOption = None,
     store: Annotated[Path, typer.Option(help="The file of results, shared by all studies.")] = Path("results.sqlite"),
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: reproduction/PROFILE.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="Torch threads per cell; part of the protocol.")] = 1,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:0 …")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing and how long it takes.")] = False,
@@ -50,6 +50,7 @@ def reproduce(
 
     from ttc.bench.environment import cores
     from ttc.bench.spec import split_list
+    from ttc.cli.run_loop import print_note_on_single_batches
     from ttc.report.libraries import require_libraries
     from ttc.studies import study_named
     from ttc.studies.measurements import plan
@@ -81,6 +82,7 @@ def reproduce(
             raise TTCError(f"the {profile} profile of {one.name} needs what is missing here: {ways}")
         wanted = tuple(split_list(corruptions)) if corruptions else ()
         planned = plan(one, made, images=images, corruptions=wanted, seeds=tuple(map(int, numbers)), threads=threads)
+        print_note_on_single_batches(planned.protocols, console)
         if dry_run:
             _print_dry_run(console, planned, store, workers or cores())
         else:

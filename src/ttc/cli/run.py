@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from ttc.cli.wording import StatisticsOption
+
 
 def run(
     methods: Annotated[
@@ -40,14 +42,19 @@ def run(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="embedded, a zoo name, timm:NAME, torchvision:NAME, module:function.")
+        str | None,
+        typer.Option(
+            help="embedded, a zoo name, timm:NAME, torchvision:NAME, or package.module:function for a model of your "
+            "own: the module is imported, also from the current directory, which runs its code."
+        ),
     ] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="The weights of a zoo model.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="The weights of the model.")] = None,
+    statistics: StatisticsOption = None,
     data: Annotated[
         Path | None, typer.Option(help="The data directory; else TTC_DATA, else the cache directory.")
     ] = None,
     store: Annotated[Path | None, typer.Option(help="The file of results. Default results.sqlite.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.", min=1)] = None,
     threads: Annotated[
         int | None, typer.Option(help="Torch threads per cell; part of the protocol. Default 1.")
     ] = None,
@@ -56,6 +63,9 @@ def run(
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with the same settings; flags take precedence.")
     ] = None,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Let the file of --config name module:function, whose code runs.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and estimate how long they take.")] = False,
 ) -> None:
     """Evaluate a grid of methods, corruptions and scenarios; run it again to resume where it stopped.
@@ -73,6 +83,7 @@ def run(
         "dataset": dataset,
         "model": model,
         "checkpoint": checkpoint,
+        "statistics": statistics,
         "data": data,
         "store": store,
         "workers": workers,
@@ -85,12 +96,19 @@ def run(
     from ttc.bench.method_specs import method_label
     from ttc.bench.run_config import load_config
     from ttc.cli.listing import make_console, print_cells, print_summaries
-    from ttc.cli.run_loop import describe_dry_run, exit_if_failed, missing_cells, run_cells
+    from ttc.cli.run_loop import (
+        describe_dry_run,
+        exit_if_failed,
+        missing_cells,
+        print_note_on_single_batches,
+        run_cells,
+    )
 
-    chosen = load_config(config, flags)
+    chosen = load_config(config, flags, allow_code=allow_code)
     workload = chosen.workload.resolve()
     wanted = cells(chosen.grid, workload)
     console = make_console()
+    print_note_on_single_batches(wanted, console)
     if dry_run:
         left = missing_cells(wanted, chosen.store)
         todo = {cell.hash for cell in left}

@@ -93,6 +93,22 @@ def exit_if_failed(done: CompletedRun, store: Path, console: "Console") -> None:
     raise typer.Exit(1)
 
 
+def print_note_on_single_batches(cells: "Sequence[Protocol]", console: "Console") -> None:
+    """Say so if cells have one batch: a method learns from a batch after predicting it, so nothing can be learned."""
+    single = [cell for cell in cells if len(cell.corruptions) == 1 and cell.images <= cell.batch_size]
+    single = [cell for cell in single if not cell.scenario.startswith(("gradual", "repeated"))]
+    if single:
+        which = (
+            "every cell has" if len(single) == len(cells) else f"{len(single):,} of {plural(len(cells), 'cell')} have"
+        )
+        images, batch = single[0].images, single[0].batch_size
+        console.print(
+            f"note: {which} a single batch ({plural(images, 'image')}, batch size {batch}): nothing can be learned "
+            "from it before it is predicted, so only batch statistics and second views show; use more images",
+            markup=False,
+        )
+
+
 def missing_cells(cells: "Sequence[Protocol]", store: Path) -> "list[Protocol]":
     """Return the cells that are not finished in the store, without creating it."""
     from ttc.bench.runner import pending

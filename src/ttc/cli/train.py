@@ -43,8 +43,12 @@ def train(
     from rich.console import Console
 
     from ttc.data import cifar, data_root, subset
+    from ttc.errors import unknown
+    from ttc.models import MODELS
     from ttc.models.training import Recipe
 
+    if model not in MODELS:
+        raise unknown("architecture", model, MODELS)
     recipe = Recipe(epochs=epochs, batch_size=batch_size, peak_lr=lr, seed=seed)
     root = data_root(data)
     images, test = cifar(root, dataset, train=True), cifar(root, dataset)
@@ -66,11 +70,9 @@ def train(
 def _build_untrained(name: str, num_classes: int, seed: int, device: str) -> "nn.Module":
     import torch
 
-    from ttc.errors import TTCError, unknown
-    from ttc.models import MODELS, build
+    from ttc.errors import TTCError
+    from ttc.models import build
 
-    if name not in MODELS:
-        raise unknown("architecture", name, MODELS)
     try:
         chosen = torch.device(device)
         torch.empty(1, device=chosen)

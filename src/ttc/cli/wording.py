@@ -1,4 +1,16 @@
-"""Numbers, counts and times as the commands print them."""
+"""Numbers, counts and times as the commands print them, and an option that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+StatisticsOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Mean and deviation that standardize the input of a zoo model: none, half, cifar10, cifar100 or imagenet.",
+        show_default="those of its published weights",
+    ),
+]
 
 
 def decimal(value: float, digits: int = 2, *, sign: bool = False) -> str:

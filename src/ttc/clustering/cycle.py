@@ -10,6 +10,7 @@ from torch.nn import Parameter
 
 from ttc.clustering.assignment import Assignment, Fuse, assign, first_view
 from ttc.clustering.losses import Loss, entropy
+from ttc.clustering.penalty import Penalty
 from ttc.clustering.selection import SelectAll, Selector
 from ttc.clustering.update import OptimizerFactory, Reduce, Updater, selected_mean
 from ttc.clustering.views import RandomView, View, identity
@@ -45,9 +46,10 @@ class ClusteringAdapter(Adapter):
         propagate: ``"all"``, or ``"selected"`` to send only the selected samples back, with the statistics of the batch
             held constant: less work, another gradient.
         update: Makes the :class:`Updater`, such as ``partial(Updater, accumulate=2)``.
+        penalty: Maps the model to a scalar that is added to the loss of every batch with a selected sample.
     """
 
-    state_attributes = ("model", "updater", "select", "views")
+    state_attributes = ("model", "updater", "select", "views", "losses", "unselected", "penalty")
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class ClusteringAdapter(Adapter):
         together: bool = False,
         propagate: str = "all",
         update: Callable[[Iterable[Parameter], OptimizerFactory], Updater] = Updater,
+        penalty: Penalty | None = None,
     ) -> None:
         if propagate not in {"all", "selected"}:
             raise TTCError(f"propagate is 'all' or 'selected', got '{propagate}'")
@@ -78,6 +81,7 @@ class ClusteringAdapter(Adapter):
         self.losses, self.unselected, self.reduce = tuple(losses), tuple(unselected), reduce
         self.select = SelectAll() if select is None else select
         self.updater = update(model.parameters(), optimizer)
+        self.penalty = penalty
         self.observer: Callable[[Step], None] | None = None
 
     def adapt(self, x: Tensor) -> Tensor:
@@ -134,6 +138,7 @@ class ClusteringAdapter(Adapter):
 
     def _loss(self, assignment: Assignment, weights: Tensor) -> Tensor:
         loss = self.reduce(_total(self.losses, assignment), weights)
+        loss = loss if self.penalty is None else loss + self.penalty(self.model)
         return loss + _total(self.unselected, assignment).mean() if self.unselected else loss
 
 

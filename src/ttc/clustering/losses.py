@@ -1,5 +1,6 @@
 """Losses of the U-step, one value per sample: the caller selects and averages."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -7,6 +8,8 @@ import torch
 from torch import Tensor
 
 from ttc.clustering.assignment import Assignment
+from ttc.core.classifier import Prediction
+from ttc.core.entropy import softmax_entropy
 from ttc.errors import TTCError
 
 Loss = Callable[[Assignment], Tensor]
@@ -15,6 +18,44 @@ Loss = Callable[[Assignment], Tensor]
 def entropy(assignment: Assignment) -> Tensor:
     """Return the entropy H of each assigned label: (N,)."""
     return assignment.entropy
+
+
+@dataclass(frozen=True)
+class Diversity:
+    """Minus the entropy of the mean probability of the batch, the same value for every sample: (N,).
+
+    .. math:: \\sum_k \\bar p_k \\log(\\bar p_k + 10^{-5})
+
+    It is smallest when all classes are predicted equally often.
+
+    Args:
+        weight: What the value is multiplied by.
+    """
+
+    weight: float = 1.0
+
+    def __call__(self, assignment: Assignment) -> Tensor:
+        logits = assignment.logits
+        mean = logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32)).mean(0)
+        return (self.weight * (mean * (mean + 1e-5).log()).sum()).expand(len(logits))
+
+
+def conservative_entropy(assignment: Assignment) -> Tensor:
+    """Return the entropy of the beliefs and the uncertainty of each assigned label: (N,) (COME).
+
+    .. math:: b_k = e^{f_k} / S, \\quad u = K / S, \\quad S = \\sum_k e^{f_k} + K
+
+    That is the entropy of K + 1 classes whose last logit is ln K. The norm of the logits is constant in the backward
+    pass, so that the loss cannot fall by making every prediction more confident.
+
+    Args:
+        assignment: Its fused logits are the evidence.
+    """
+    logits = assignment.logits.to(assignment.entropy)
+    norm = logits.norm(dim=1, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
+    logits = logits / norm * norm.detach()
+    uncertainty = torch.full_like(logits[:, :1], math.log(logits.shape[1]))
+    return softmax_entropy(torch.cat([logits, uncertainty], 1))
 
 
 def similarity(features: Tensor, neighbour: Tensor, bandwidth: float = 1.0) -> Tensor:
@@ -75,7 +116,11 @@ class SimilarityPreserving:
     def __call__(self, assignment: Assignment) -> Tensor:
         if len(assignment.views) < 2:
             raise TTCError("the similarity-preserving constraint compares two views, the assignment has one")
-        (logits, features), (other_logits, other_features) = assignment.views[:2]
+        return self.between(*assignment.views[:2])
+
+    def between(self, prediction: Prediction, neighbour: Prediction) -> Tensor:
+        """Return the loss of each sample (N,) against its neighbour, row by row."""
+        (logits, features), (other_logits, other_features) = prediction, neighbour
         if self.detach_neighbour:
             other_logits, other_features = other_logits.detach(), other_features.detach()
         if self.normalize_features:

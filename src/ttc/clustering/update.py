@@ -1,7 +1,7 @@
 """The U-step: the mean loss of the selected samples, and the gradient steps it leads to."""
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import torch
@@ -15,6 +15,8 @@ from ttc.errors import TTCError
 OptimizerFactory = Callable[[list[Parameter]], Optimizer]
 Reduce = Callable[[Tensor, Tensor], Tensor]
 """Maps losses (N,) and weights (N,) to the scalar to minimize."""
+Gradients = Sequence[Tensor | None]
+"""The gradient of each parameter, None where there is none."""
 
 
 def selected_mean(losses: Tensor, weights: Tensor) -> Tensor:
@@ -113,7 +115,14 @@ class Updater(Part):
 
     def __call__(self, loss: Tensor, batch_size: int) -> bool:
         """Accumulate the gradients of ``loss``; return whether a step was taken."""
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        return self.add(self.gradients(loss), batch_size)
+
+    def gradients(self, loss: Tensor) -> Gradients:
+        """Return the gradient of ``loss`` with respect to each parameter, None where there is none."""
+        return torch.autograd.grad(loss, self.parameters, allow_unused=True)
+
+    def add(self, gradients: Gradients, batch_size: int) -> bool:
+        """Accumulate gradients; return whether a step was taken."""
         if not _finite(gradients):
             self.dropped_batches += 1
             warnings.warn("the gradient of a batch is not finite: nothing was learned from that batch", stacklevel=2)

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ttc.core.draws import seeded_generator
 from ttc.core.part import Part
 from ttc.errors import TTCError
 
@@ -51,14 +52,14 @@ class RandomView(Part):
 
     state_attributes: ClassVar[tuple[str, ...]] = ("step",)
     seed: int = field(default=0, kw_only=True)
-    step: int = field(default=0, init=False)
+    step: int = field(default_factory=int, init=False)  # set on the instance, as a reset does
 
     def __call__(self, x: Tensor) -> Tensor:
         raise NotImplementedError("a random view defines what it does to a batch")
 
     def draws(self) -> torch.Generator:
         """Return the generator of this step; on the CPU, so that every device sees the same draws."""
-        return torch.Generator().manual_seed((self.seed << 32) + self.step)
+        return seeded_generator(self.seed, self.step)
 
 
 @dataclass
@@ -98,14 +99,63 @@ class RandomResizedCrop(RandomView):
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
     def __call__(self, x: Tensor) -> Tensor:
-        generator = self.draws()
-        area = torch.rand(len(_images(x)), generator=generator) * (self.scale[1] - self.scale[0]) + self.scale[0]
-        low, high = map(math.log, self.ratio)
-        aspect = (torch.rand(len(x), generator=generator) * (high - low) + low).exp()
-        width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
-        shift = (torch.rand(2, len(x), generator=generator) * 2 - 1) * (1 - torch.stack([width, height]))
-        zero = torch.zeros(len(x))
-        return _resampled(x, torch.stack([width, zero, shift[0], zero, height, shift[1]], 1).view(-1, 2, 3))
+        return random_resized_crop(x, self.draws(), scale=self.scale, ratio=self.ratio)
+
+
+def random_resized_crop(
+    x: Tensor, generator: torch.Generator, *, scale: tuple[float, float], ratio: tuple[float, float] = (3 / 4, 4 / 3)
+) -> Tensor:
+    """Cut a window of random area and aspect ratio out of each image and enlarge it to full size, bilinear.
+
+    Args:
+        x: Images (N, C, H, W).
+        generator: Where the windows are drawn from, on the CPU.
+        scale: Range of the area, as a fraction of the image's.
+        ratio: Range of width over height.
+
+    Returns:
+        Images of the same shape.
+    """
+    area = torch.rand(len(_images(x)), generator=generator) * (scale[1] - scale[0]) + scale[0]
+    low, high = map(math.log, ratio)
+    aspect = (torch.rand(len(x), generator=generator) * (high - low) + low).exp()
+    width, height = (area * aspect).sqrt().clamp(max=1), (area / aspect).sqrt().clamp(max=1)
+    shift = (torch.rand(2, len(x), generator=generator) * 2 - 1) * (1 - torch.stack([width, height]))
+    zero = torch.zeros(len(x))
+    return _resampled(x, torch.stack([width, zero, shift[0], zero, height, shift[1]], 1).view(-1, 2, 3))
+
+
+def random_flip(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirror each image left to right with probability ½, drawn from ``generator``."""
+    flipped = torch.rand(len(_images(x)), generator=generator) < 0.5
+    return torch.where(flipped.to(x.device).view(-1, 1, 1, 1), x.flip(-1), x)
+
+
+@dataclass
+class PatchShuffle(RandomView):
+    """Cuts each image into a grid of patches and puts them back in a random order of its own.
+
+    It destroys the shape of objects and keeps their texture (DeYO). Sides that are no multiple of ``grid`` are resized
+    to one, bilinear, and back.
+
+    Args:
+        grid: The patches per side.
+    """
+
+    grid: int = 4
+
+    def __post_init__(self) -> None:
+        if self.grid < 1:
+            raise TTCError(f"the patches per side are a positive number, got {self.grid}")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        height, width = _images(x).shape[-2:]
+        patch = max(1, height // self.grid), max(1, width // self.grid)
+        size = patch[0] * self.grid, patch[1] * self.grid
+        patches = F.unfold(_resize(x, size), patch, stride=patch)  # (N, C·h·w, grid²)
+        order = torch.rand(len(x), self.grid**2, generator=self.draws()).argsort(1).to(x.device)
+        patches = patches.gather(2, order[:, None].expand(-1, patches.shape[1], -1))
+        return _resize(F.fold(patches, size, patch, stride=patch), (height, width))
 
 
 def in_input_units(pixels: Tensor, standardized: tuple[Sequence[float], Sequence[float]] | None) -> Tensor:
@@ -120,6 +170,13 @@ def _images(x: Tensor) -> Tensor:
     if x.ndim != 4:
         raise TTCError(f"a view of images takes (N, C, H, W), got shape {tuple(x.shape)}; choose another method")
     return x
+
+
+def _resize(x: Tensor, size: tuple[int, int]) -> Tensor:
+    if x.shape[-2:] == size:
+        return x
+    precise = x.to(torch.promote_types(x.dtype, torch.float32))
+    return F.interpolate(precise, size, mode="bilinear", align_corners=False, antialias=True).to(x.dtype)
 
 
 def _resampled(x: Tensor, theta: Tensor) -> Tensor:

@@ -6,10 +6,12 @@ from ttc.core.callbacks import BatchRecord, Callback, CallbackList, Event
 from ttc.core.checkpoint import AdapterConfig, SavedAdaptation
 from ttc.core.checkpoint import read as read_adaptation
 from ttc.core.classifier import Classifier, Prediction, find_head
+from ttc.core.draws import seeded_generator
 from ttc.core.exported import ExportedClassifier, ExportParts
 from ttc.core.inspection import Inspection, inspect
 from ttc.core.interface import InputNormalization, ModelInterface
 from ttc.core.part import Part, SmallBatches
+from ttc.core.predict_only import PredictOnly
 from ttc.core.running import Run, RunSummary
 from ttc.core.state import Snapshot
 from ttc.core.statistics import freeze_statistics
@@ -29,6 +31,7 @@ __all__ = [
     "Inspection",
     "ModelInterface",
     "Part",
+    "PredictOnly",
     "Prediction",
     "Run",
     "RunSummary",
@@ -40,4 +43,5 @@ __all__ = [
     "inspect",
     "read_adaptation",
     "require_finite",
+    "seeded_generator",
 ]

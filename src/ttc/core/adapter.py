@@ -22,7 +22,7 @@ from ttc.core.part import Part
 from ttc.core.representation import Rows, html_table, text_table
 from ttc.core.running import Run, start_run
 from ttc.core.state import Snapshot, State, capture_state, restore_state
-from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics
+from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics, uses_batch_statistics
 from ttc.errors import TTCError
 
 
@@ -71,13 +71,14 @@ class Adapter(Part, ABC):
         with self.lock, torch.inference_mode(False):
             x = self.validate(x)
             self.mark_initial()
-            before = Snapshot(self.model) if updates_statistics(self.model) else None
+            networks = self._all_networks()
+            before = Snapshot(networks) if updates_statistics(networks) else None
             try:
                 with torch.enable_grad():
                     logits = self.adapt(x)
             except BaseException:
                 if before is not None:
-                    before.restore(self.model)
+                    before.restore(networks)
                 raise
             logits = logits.detach()
             if self.callbacks:
@@ -97,7 +98,7 @@ class Adapter(Part, ABC):
         Raises:
             TTCError: If the batch is invalid.
         """
-        with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self.model):
+        with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self._all_networks()):
             return self.infer(self.validate(x)).detach()
 
     @final
@@ -212,6 +213,11 @@ class Adapter(Part, ABC):
         """Return the images among which ``x`` is predicted, ``x`` last: ``x`` alone, unless recent ones are cached."""
         return x
 
+    @property
+    def uses_batch(self) -> bool:
+        """Whether the prediction of an image depends on the other images of its batch."""
+        return uses_batch_statistics(self.model)
+
     @final
     def mark_initial(self) -> None:
         """Make the present state the one that :meth:`reset` restores, unless there is one; the first call does this."""
@@ -306,7 +312,7 @@ class Adapter(Part, ABC):
         with self.lock, torch.inference_mode(False):
             state = self.state_dict()
             try:
-                self.model.to(device)
+                self._all_networks().to(device)
             except (RuntimeError, AssertionError, TypeError) as error:
                 reason = str(error).strip().splitlines()[0].rstrip(".")
                 raise TTCError(
@@ -394,6 +400,9 @@ class Adapter(Part, ABC):
                 stacklevel=3,
             )
         return x
+
+    def _all_networks(self) -> nn.ModuleList:
+        return nn.ModuleList([self.model, *self.networks()])
 
     @torch.no_grad()
     def _probe(self, x: Tensor) -> None:

@@ -40,6 +40,11 @@ class AdapterConfig:
         """Return the options as JSON values; those without one, such as a function, as ``{"described": "..."}``."""
         return {name: _described(value) for name, value in self.options.items()}
 
+    def without_tensors(self) -> "AdapterConfig":
+        """Return the config with descriptions of tensors, such as source images, which an adapter need not keep."""
+        options = {name: _described(v) if isinstance(v, Tensor) else v for name, v in self.options.items()}
+        return AdapterConfig(self.method, options)
+
     def shown(self) -> dict[str, str]:
         """Return the options as short text."""
         return {name: _in_words(value) for name, value in self.options.items()}
@@ -73,8 +78,8 @@ class SavedAdaptation:
                     f"{self.path} was saved with {name}={value['described']}, which a file cannot contain; "
                     f"pass it again as {name}=..."
                 )
-        plain = {name: _plain(value) for name, value in self.options.items() if not _is_description(value)}
-        return AdapterConfig(self.method, {**plain, **given})
+        options = {name: given.get(name, _plain(value)) for name, value in self.options.items()}
+        return AdapterConfig(self.method, {**options, **given})
 
 
 def save(adapter: "Adapter", path: Path) -> None:
@@ -205,7 +210,7 @@ def _decoded(value: Any, tensors: Mapping[str, Tensor]) -> State:
 
 
 def _described(value: object) -> Any:
-    if isinstance(value, PLAIN):
+    if isinstance(value, PLAIN) or (isinstance(value, dict) and set(value) == {"described"}):
         return value
     if isinstance(value, list | tuple):
         return [_described(item) for item in value]
@@ -216,6 +221,8 @@ def _in_words(value: object) -> str:
     if isinstance(value, functools.partial):
         arguments = [*map(_in_words, value.args), *(f"{key}={_in_words(item)}" for key, item in value.keywords.items())]
         return f"partial({', '.join([_in_words(value.func), *arguments])})"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)} with SHA-256 {tensors_digest({'': value})[:12]}"
     if hasattr(value, "__qualname__"):
         return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
     if is_dataclass(value) and not isinstance(value, type):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import nn
 from torch.optim import Optimizer
 
 
@@ -51,6 +52,15 @@ class Part:
                 yield value
         for part in self.parts():
             yield from part.optimizers()
+
+    def networks(self) -> Iterator[nn.Module]:
+        """Yield every torch module of this part and of its own parts: the model, a teacher, a projector."""
+        for name in self.state_attributes:
+            value = getattr(self, name)
+            if isinstance(value, nn.Module):
+                yield value
+        for part in self.parts():
+            yield from part.networks()
 
     def use_small_batches_(self, settings: SmallBatches) -> None:
         """Convert this part in place so that nothing depends on the size of a batch; the default converts its parts."""

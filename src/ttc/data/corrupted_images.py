@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ttc.data.frost import describe_frost
 from ttc.data.images import Images, Indices, Labels, Pixels, validate_indices
 from ttc.data.location import unwritable
 from ttc.files import atomic
@@ -16,7 +17,7 @@ from ttc.files import atomic
 if TYPE_CHECKING:
     from ttc.corruptions.severity_tables import TableName  # reading clean data must not import torch
 
-CHUNK = 256  # images corrupted at once while a cache is filled
+CHUNK = 128  # images corrupted at once while a cache is filled: 19 MB at 224 x 224
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,8 @@ class CorruptedImages:
     """Images corrupted on demand; each depends on its own index, never on the batch it is part of.
 
     The checksum covers the checksum of the clean data, the settings, and the first corrupted image: if the
-    implementation of a corruption changes, so does the checksum, and outdated results and caches are not reused.
+    implementation of a corruption changes, so does the checksum, and outdated results and caches are not reused. The
+    name and the checksum of frost tell which textures it has.
     """
 
     images: Images
@@ -32,11 +34,18 @@ class CorruptedImages:
     severity: int
     seed: int = 0
     table: "TableName | None" = None
+    frost_dir: Path | None = None
     stored: Pixels | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
-        return f"{self.images.name} {self.corruption} {self.severity}"
+        textures = f" ({self.textures})" if self.textures else ""
+        return f"{self.images.name} {self.corruption} {self.severity}{textures}"
+
+    @cached_property
+    def textures(self) -> str:
+        """Which frost textures are used: ``procedural frost``, ``original frost`` …; empty for other corruptions."""
+        return describe_frost(self.frost_dir) if self.corruption == "frost" else ""
 
     @property
     def labels(self) -> Labels:
@@ -56,11 +65,19 @@ class CorruptedImages:
         from ttc.corruptions import corrupt
 
         clean = self.images.pixels(index)
-        return corrupt(clean, self.corruption, self.severity, table=self.table, seed=self.seed, indices=index)
+        return corrupt(
+            clean,
+            self.corruption,
+            self.severity,
+            table=self.table,
+            seed=self.seed,
+            indices=index,
+            frost_dir=self.frost_dir,
+        )
 
     @cached_property
     def checksum(self) -> str:
-        settings = f"{self.images.checksum} {self.corruption} {self.severity} {self.seed} {self.table}"
+        settings = f"{self.images.checksum} {self.corruption} {self.severity} {self.seed} {self.table} {self.textures}"
         return hashlib.sha256(settings.encode() + self.pixels([0]).tobytes()).hexdigest()
 
 
@@ -72,6 +89,7 @@ def corrupt_images(
     table: "TableName | None" = None,
     cache: Path | None = None,
     advance: Callable[[int], None] | None = None,
+    frost_dir: Path | None = None,
 ) -> Images:
     """Corrupt a dataset, on demand or once into a cache on disk.
 
@@ -81,8 +99,10 @@ def corrupt_images(
         severity: 1 … 5; 0 leaves the images unchanged.
         seed: The seed of the random numbers.
         table: The severity table, ``"cifar"`` or ``"imagenet"``; by default the one nearest to the image size.
-        cache: A directory. If given, all images are corrupted now, unless a previous call did so, and read from there.
+        cache: A directory. If given, all images are corrupted now, unless a previous call did so, and read from there;
+            memory holds a few batches, whatever the size of the dataset.
         advance: Called with the number of images just written while the cache is being filled.
+        frost_dir: A folder with frost textures, such as :func:`frost_folder` returns; None for procedural ones.
 
     Returns:
         The corrupted dataset, with the labels and indices of ``images``.
@@ -95,11 +115,12 @@ def corrupt_images(
         >>> corrupt_images(subset(embedded(), 8), "fog", severity=5).name
         'CIFAR-10 test, first 2,000[:8] fog 5'
     """
-    made = CorruptedImages(images, corruption, severity, seed, table)
+    made = CorruptedImages(images, corruption, severity, seed, table, frost_dir if corruption == "frost" else None)
     if cache is None:
         made.pixels([0])  # an invalid name or severity is rejected here, not in the middle of a run
         return made
-    path = cache / f"{corruption}-{severity}-{made.checksum[:16]}.npy"
+    kind = f"-{made.textures.partition(' ')[0]}" if made.textures else ""
+    path = cache / f"{corruption}{kind}-{severity}-{made.checksum[:16]}.npy"
     if not path.exists():
         try:
             _fill(path, made, advance)

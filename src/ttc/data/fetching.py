@@ -10,6 +10,7 @@ from ttc.data.download import download, matches
 from ttc.data.folders import SUFFIXES
 from ttc.data.location import unwritable
 from ttc.data.unpacking import unpack
+from ttc.data.wheel import copy_installed, download_wheel, unpack_wheel
 from ttc.errors import TTCError, unknown
 from ttc.files import atomic
 from ttc.files import checksum as file_checksum
@@ -42,9 +43,12 @@ def source_status(name: str, root: Path, thorough: bool = False, step: FetchProg
     if absent:
         return SourceStatus("damaged", f"{len(absent)} of {len(paths)} files are missing, such as {absent[0]}")
     done, total = 0, sum(part.size for part in source.parts)
+    own = []
     for part in source.parts:
         problem = _problem(root / part.path, part, thorough)
-        if problem:
+        if problem and _is_own_copy(root / part.path, part):
+            own.append(part.path)
+        elif problem:
             return SourceStatus("damaged", f"{part.path} {problem}")
         done += part.size
         if step:
@@ -56,6 +60,12 @@ def source_status(name: str, root: Path, thorough: bool = False, step: FetchProg
                 return SourceStatus("damaged", f"{folder} has {count} images instead of {PER_FOLDER}")
         if step:
             step(f"count {folder}", index + 1, len(source.folders))
+    if own:
+        return SourceStatus(
+            "present",
+            f"{', '.join(own)} not the official file but complete: accepted as your own copy, results record its "
+            f"checksum; to replace it, delete it and run ttc data fetch {name}",
+        )
     checked = "verified" if thorough else "not verified"
     return SourceStatus("present", checked if _has_checksums(root, source) else f"{checked}; no checksum to compare")
 
@@ -73,13 +83,16 @@ def fetch(
         raise TTCError(f"{source.title} cannot be downloaded automatically: {source.note} in {root}")
     target = root / source.file
     by_hand = source.into is not None and target.is_file()
-    if not (by_hand and source.checksum and matches(target, source.checksum)):
+    whole = by_hand and source.checksum is not None and matches(target, source.checksum)
+    if source.package:
+        _fetch_package(source, root, target, whole, step)
+    elif not whole:
         _require_disk_space(source, root)
         report = (lambda done, total: step(f"download {target.name}", done, total)) if step else None
         download(source.urls, target, source.checksum or _recorded(target), source.size, report, pause)
     if source.into is None:
         _record(root, source)
-    else:
+    elif not source.package:
         unpacked = 0
 
         def advance(count: int) -> None:
@@ -95,8 +108,28 @@ def fetch(
             f"{source.title} was downloaded but is incomplete: {after.detail}; the archive is still at {target}"
         )
     if source.into is not None and not keep_archive:
-        target.unlink()
+        target.unlink(missing_ok=True)
     return after
+
+
+def _fetch_package(source: Source, root: Path, target: Path, downloaded: bool, step: FetchProgress | None) -> None:
+    """Copy the files of a package that is installed, or unpack them from its wheel, downloaded by pip."""
+    names, into = [Path(part.path).name for part in source.parts], root / (source.into or ".")
+    if not downloaded:
+        if copy_installed(source.package, source.inside, names, into):
+            return
+        if step:
+            step(f"download {target.name}", 0, source.size)
+        download_wheel(source.package, target)
+        if source.checksum and not matches(target, source.checksum):
+            target.unlink()
+            raise TTCError(f"the wheel of {source.package} from pip does not match its checksum {source.checksum}")
+    unpack_wheel(target, source.inside, names, into)
+
+
+def _is_own_copy(path: Path, part: DataFile) -> bool:
+    """Whether a file without the published checksum consists of whole records, such as a reordered copy."""
+    return part.record is not None and path.stat().st_size == part.size
 
 
 def _problem(path: Path, part: DataFile, thorough: bool) -> str | None:

@@ -4,19 +4,22 @@ import csv
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ttc import __version__
 from ttc.core import Adapter, Event
 from ttc.core.entropy import softmax_entropy
 from ttc.data import as_tensor
+from ttc.data.decoding import UnreadableImageError
 from ttc.deploy.guard import Guard
 from ttc.deploy.input_images import InputImages
 from ttc.deploy.job_folder import JobFolder, Progress
@@ -39,7 +42,9 @@ class JobSettings:
         batch_size: Images per batch.
         small_batches: Whether the method was converted for small batches.
         guard: Whether to run under a :class:`ttc.Guard`.
-        size: The size that images are resized to.
+        size: The size that images are resized to, where it was given.
+        statistics: The input statistics, where they were given.
+        labels: Whether class folders are labels.
         severity: The part of a CIFAR-C file.
         shuffle: Whether to shuffle the images; files sorted by class mislead adaptation.
         seed: The seed of the order.
@@ -55,6 +60,8 @@ class JobSettings:
     small_batches: bool = False
     guard: bool = True
     size: int | None = None
+    statistics: str = ""
+    labels: bool = True
     severity: int = 5
     shuffle: bool = True
     seed: int = 0
@@ -95,11 +102,18 @@ class AdaptationJob:
 
     @property
     def done(self) -> int:
-        """The number of images in the last checkpoint."""
+        """The number of images that were predicted or skipped at the last checkpoint."""
         return self.folder.read_progress().done
 
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Why files were skipped, by name, up to the last checkpoint."""
+        return self.folder.read_progress().skipped
+
     def run(self, adapter: Adapter, on_progress: Callable[[int], None] | None = None) -> dict[str, Any]:
-        """Predict the images that are left, and write everything.
+        """Predict the images that are left, and write everything; files that cannot be read are skipped.
+
+        The folder is claimed by the first checkpoint: a run that fails before leaves nothing.
 
         Args:
             adapter: The adapter in the state to start from; if the job resumes, its checkpoint is loaded.
@@ -107,10 +121,10 @@ class AdaptationJob:
 
         Returns:
             The summary: number of images, means of probability and entropy, images per predicted class, accuracy if the
-            images are labelled, and the guard's mode and number of events.
+            images are labelled, the guard's mode and number of events, and the reasons for skipped files.
 
         Raises:
-            TTCError: If an image or the checkpoint cannot be read, or the folder cannot be written.
+            TTCError: If no image or the checkpoint cannot be read, or the folder cannot be written.
         """
         images = self.images.for_classes(adapter.model.num_classes)
         try:
@@ -122,23 +136,71 @@ class AdaptationJob:
             with atomic(self.folder.summary) as part:
                 content = {"job": self.folder.settings, "version": __version__, **summary}
                 part.write_text(json.dumps(content, indent=2) + "\n")
-        except OSError as error:
-            raise TTCError(f"cannot write to {self.folder.path}: {error.strerror or error}") from error
+        except BaseException as error:
+            with suppress(OSError):
+                self.folder.remove_if_unused()
+            if isinstance(error, OSError):
+                raise TTCError(f"cannot write to {self.folder.path}: {error.strerror or error}") from error
+            raise
         return summary
 
     def _predict(self, predictor: Guard | Adapter, writer: "_ResultWriter", on_progress: Callable[[int], None]) -> None:
-        settings, start = self.settings, writer.done
-        if start:
-            self.folder.load_checkpoint(predictor, start)
+        if writer.done:
+            self.folder.load_checkpoint(predictor, writer.done)
         adapter = predictor.adapter if isinstance(predictor, Guard) else predictor
-        order = np.random.default_rng(settings.seed).permutation(self.total)
-        order = order if settings.shuffle else np.arange(self.total)
-        for first in range(start, self.total, settings.batch_size):
-            index = order[first : first + settings.batch_size]
-            logits = predictor(as_tensor(self.images.images.pixels(index)).to(adapter.device))
-            writer.write_predictions(index.tolist(), logits.cpu())
+        for batch in self._batches(writer.done, writer.skipped):
+            if batch.index:
+                logits = predictor(as_tensor(np.stack(batch.pixels)).to(adapter.device))
+                writer.write_predictions(batch.index, logits.cpu())
+            writer.done = batch.end
             writer.save_checkpoint_if_due(predictor)
             on_progress(writer.done)
+
+    def _batches(self, start: int, skipped: dict[str, str]) -> Iterator["_Batch"]:
+        """Yield full batches of readable images; the last has the rest, and never a single image of several."""
+        order = np.random.default_rng(self.settings.seed).permutation(self.total)
+        order = order if self.settings.shuffle else np.arange(self.total)
+        full: _Batch | None = None
+        batch = _Batch([], [], start)
+        for position in range(start, self.total):
+            if len(batch.index) == self.settings.batch_size:
+                if full is not None:
+                    yield full
+                full, batch = batch, _Batch([], [], position)
+            i = int(order[position])
+            try:
+                (pixels,) = self.images.images.pixels([i])
+            except UnreadableImageError as error:
+                skipped[self.images.names[i]] = error.reason
+            else:
+                batch.append(i, pixels, self.images.names)
+            batch.end = position + 1
+        if len(skipped) == self.total:
+            raise TTCError(f"none of the {self.total:,} images can be read; the first: {next(iter(skipped.values()))}")
+        if full is not None and len(batch.index) < min(2, self.settings.batch_size):
+            batch = _Batch(full.index + batch.index, full.pixels + batch.pixels, batch.end)
+        elif full is not None:
+            yield full
+        yield batch
+
+
+@dataclass
+class _Batch:
+    """The positions and pixels of a batch, and the end of what was read for it."""
+
+    index: list[int]
+    pixels: list[NDArray[np.uint8]]
+    end: int
+
+    def append(self, i: int, pixels: NDArray[np.uint8], names: Sequence[str]) -> None:
+        if self.pixels and pixels.shape != self.pixels[0].shape:
+            (high, wide), (first_high, first_wide) = pixels.shape[:2], self.pixels[0].shape[:2]
+            raise TTCError(
+                f"the images differ in size ({names[self.index[0]]}: {first_wide} x {first_high} pixels, {names[i]}: "
+                f"{wide} x {high}) and the model's input size is not known: give it with --size, such as --size 224"
+            )
+        self.index.append(i)
+        self.pixels.append(pixels)
 
 
 class _ResultWriter:
@@ -146,7 +208,8 @@ class _ResultWriter:
 
     def __init__(self, folder: JobFolder, images: InputImages) -> None:
         self.folder, self.images = folder, images
-        self.done, sizes = folder.read_progress()
+        self.done, sizes, skipped = folder.read_progress()
+        self.skipped = dict(skipped)
         if not self.done:
             folder.write_progress(Progress(0, {}))  # first, or a later run would take the files for another job's
         for path in (folder.predictions, folder.events):  # rows after the last checkpoint are written again
@@ -177,14 +240,13 @@ class _ResultWriter:
             row = [self.images.names[i], self.images.class_name(best), f"{confidence:.6f}", f"{entropy:.6f}"]
             label = [self.images.class_name(int(self.images.images.labels[i]))] if self.images.labelled else []
             self.rows.writerow([*row, *label])
-        self.done += len(index)
 
     def save_checkpoint_if_due(self, predictor: Guard | Adapter) -> None:
         if self.done < self.folder.total and time.monotonic() - self.saved <= CHECKPOINT_SECONDS:
             return
         self.predictions.flush()
         self.events.flush()
-        self.folder.save_checkpoint(predictor, self.done)
+        self.folder.save_checkpoint(predictor, self.done, self.skipped)
         self.saved = time.monotonic()
 
 
@@ -202,6 +264,9 @@ def _summarize(folder: JobFolder, images: InputImages, predictor: Guard | Adapte
     if isinstance(predictor, Guard):
         summary["guard"] = predictor.mode
         summary["guard_events"] = len(folder.events.read_text(encoding="utf-8").splitlines())
+    skipped = folder.read_progress().skipped
+    if skipped:
+        summary["skipped"] = dict(skipped)
     return summary
 
 

@@ -27,6 +27,23 @@ _MODULES = (
     "eta",
     "tipi",
     "ttc",
+    "lame",
+    "shot_im",
+    "delta",
+    "memo",
+    "tast",
+    "tsd",
+    "cotta",
+    "rotta",
+    "rmt",
+    "tesla",
+    "adacontrast",
+    "eata",
+    "sar",
+    "rdumb",
+    "deyo",
+    "come",
+    "roid",
 )  # one file per method, with its entry METHOD and those of its VARIANTS
 _WITH_FLIP = ("source", "norm", "tent")
 
@@ -148,10 +165,12 @@ def adapt(
             adapter = with_small_batches(adapter, small_batches)
             options["small_batches"] = small_batches
         if accelerate and forward is None:
-            accelerate_(adapter.model, compile=compile, autocast=autocast)
+            for network in adapter.networks():
+                if isinstance(network, Classifier):
+                    accelerate_(network, compile=compile, autocast=autocast)
         adapter.mark_initial()
     given = {name: value for name, value in interface.items() if value is not None}
-    adapter.config = AdapterConfig(entry.name, {**options, **given})
+    adapter.config = AdapterConfig(entry.name, {**options, **given}).without_tensors()
     return adapter
 
 

@@ -3,7 +3,6 @@
 Niu et al., "Efficient Test-Time Model Adaptation without Forgetting", ICML 2022.
 """
 
-import math
 from functools import partial
 
 from ttc.clustering import ClusteringAdapter, OptimizerFactory, ReliableAndDiverse, default_optimizer
@@ -35,18 +34,8 @@ def eta(
         momentum: The weight of the old value in that moving average.
     """
     classes = model.num_classes
-    select = ReliableAndDiverse(
-        entropy_margin=0.4 * math.log(classes) if entropy_margin is None else entropy_margin,
-        redundancy_margin=_redundancy_margin(classes) if redundancy_margin is None else redundancy_margin,
-        momentum=momentum,
-    )
+    select = ReliableAndDiverse.for_classes(classes, entropy_margin, redundancy_margin, momentum)
     return ClusteringAdapter(copy_with_trainable_norms(model), optimizer or default_optimizer(classes), select=select)
-
-
-def _redundancy_margin(num_classes: int) -> float:
-    """Return ε: published values, else proportional to 1/√K, the cosine of a sure prediction with a uniform one."""
-    published = {10: 0.4, 100: 0.1, 1000: 0.05}
-    return published.get(num_classes, min(0.95, 0.4 * math.sqrt(10 / num_classes)))
 
 
 METHOD = Method(

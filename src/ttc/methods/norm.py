@@ -9,23 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ttc.core import Adapter, Classifier, require_finite
+from ttc.core import Adapter, Classifier, PredictOnly, require_finite
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import BatchStatisticsNorm, BlendNorm, RunningNorm, frozen_copy, track_statistics
-
-
-class NormAdapter(Adapter):
-    """Predicts with the statistics of the batch, alone or blended with those of the source; nothing is stored."""
-
-    @torch.no_grad()
-    def adapt(self, x: Tensor) -> Tensor:
-        """Return the model's logits."""
-        return require_finite(self.model(x).logits)
-
-    def infer(self, x: Tensor) -> Tensor:
-        """Return the model's logits: there is nothing to learn."""
-        return self.adapt(x)
 
 
 class RunningNormAdapter(Adapter):
@@ -43,18 +30,18 @@ class RunningNormAdapter(Adapter):
         return require_finite(self.model(x).logits)
 
 
-def norm(model: Classifier) -> NormAdapter:
+def norm(model: Classifier) -> PredictOnly:
     """NORM: the statistics of each batch in place of the source statistics.
 
     Schneider et al., "Improving Robustness against Common Corruptions by Covariate Shift Adaptation", NeurIPS 2020;
     Nado et al., 2020.
     """
-    return NormAdapter(frozen_copy(model, BatchStatisticsNorm))
+    return PredictOnly(frozen_copy(model, BatchStatisticsNorm))
 
 
 def norm_blend(
     model: Classifier, *, alpha: float | None = None, source_pseudo_count: float | None = None
-) -> NormAdapter:
+) -> PredictOnly:
     """NORM, blended: batch statistics with weight α, source statistics with weight 1 - α.
 
     Schneider et al., NeurIPS 2020.
@@ -66,7 +53,7 @@ def norm_blend(
     """
     if alpha is None and source_pseudo_count is None:
         source_pseudo_count = 16
-    return NormAdapter(frozen_copy(model, partial(BlendNorm, alpha=alpha, source_pseudo_count=source_pseudo_count)))
+    return PredictOnly(frozen_copy(model, partial(BlendNorm, alpha=alpha, source_pseudo_count=source_pseudo_count)))
 
 
 def norm_ema(model: Classifier, *, momentum: float = 0.1) -> RunningNormAdapter:

@@ -48,7 +48,8 @@ def with_small_batches(adapter: Adapter, policy: str | bool) -> Adapter:
         raise TTCError(f"small_batches is True, False or one of {', '.join(map(repr, POLICIES))}, got {policy!r}")
     if _requires_batch_statistics(adapter):
         raise TTCError("propagate='selected' needs the statistics of the batch alone; leave out it or small_batches")
-    replace_batch_norms_(adapter.model.network, POLICIES[str(name)])
+    for network in adapter.networks():
+        replace_batch_norms_(network, POLICIES[str(name)])
     if name == "window":
         return WindowAdapter(adapter, WINDOW)
     adapter.use_small_batches_(SETTINGS)

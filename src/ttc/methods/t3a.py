@@ -4,25 +4,16 @@ Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic D
 """
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ttc.clustering import softmax_entropy
+from ttc.clustering import Supports, initial_supports, supports_per_class
 from ttc.core import Adapter, Classifier, ExportParts, require_finite
-from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import frozen_copy
-
-
-class Supports(NamedTuple):
-    """The support set: features (S, D), labels (S,), entropies (S,)."""
-
-    features: Tensor
-    labels: Tensor
-    entropy: Tensor
 
 
 class T3A(Adapter):
@@ -40,18 +31,15 @@ class T3A(Adapter):
 
     def __init__(self, model: Classifier, filter_size: int | None) -> None:
         super().__init__(model)
-        if filter_size is not None and filter_size < 1:
-            raise TTCError(f"filter_size is a positive number of samples per class, or None for all, got {filter_size}")
         self.filter_size = filter_size
-        self.supports = self._initial_supports()
+        self.supports = initial_supports(model)
 
     @torch.no_grad()
     def adapt(self, x: Tensor) -> Tensor:
         """Add the batch to the supports and return the scores (N, K)."""
         logits, features = self.model(x)
-        new = _supports(features, require_finite(logits))
-        joined = Supports(*(torch.cat(pair) for pair in zip(self.supports, new, strict=True)))
-        self.supports = self._pruned(joined)
+        new = Supports.of(features, require_finite(logits))
+        self.supports = self.supports.joined(new, self.filter_size, self.model.num_classes)
         return self._scores(features)
 
     def infer(self, x: Tensor) -> Tensor:
@@ -69,34 +57,14 @@ class T3A(Adapter):
         head.bias.zero_().masked_fill_(~supported, torch.finfo(prototypes.dtype).min)
         return ExportParts(head=head)
 
-    @torch.no_grad()
-    def _initial_supports(self) -> Supports:
-        with torch.inference_mode(False):
-            rows = self.model.head_weight.detach().clone()
-            return _supports(rows, F.linear(rows, self.model.head_weight, getattr(self.model.head, "bias", None)))
-
     def _scores(self, features: Tensor) -> Tensor:
         prototypes, supported = self._prototypes()
         return (features @ prototypes.T).masked_fill(~supported, torch.finfo(features.dtype).min)
 
-    def _pruned(self, supports: Supports) -> Supports:
-        """The ``filter_size`` supports of lowest entropy of each class; of equal ones, those that came first."""
-        if self.filter_size is None:
-            return supports
-        order = supports.entropy.argsort(stable=True)
-        order = order[supports.labels[order].argsort(stable=True)]  # by class, then by entropy
-        labels = supports.labels[order]
-        sizes = labels.bincount(minlength=self.model.num_classes)
-        rank = torch.arange(len(labels), device=labels.device) - (sizes.cumsum(0) - sizes)[labels]
-        selected = order[rank < self.filter_size].sort().values
-        return Supports(*(part[selected] for part in supports))
-
     def _prototypes(self) -> tuple[Tensor, Tensor]:
         """Return the unit prototype of each class (K, D), and whether the class has supports (K,)."""
-        features, labels, _ = self.supports
-        sums = features.new_zeros(self.model.num_classes, features.shape[1])
-        sums.index_add_(0, labels, F.normalize(features))
-        return F.normalize(sums), labels.bincount(minlength=self.model.num_classes) > 0
+        classes = self.model.num_classes
+        return F.normalize(self.supports.prototypes(classes)), self.supports.labels.bincount(minlength=classes) > 0
 
 
 def t3a(model: Classifier, *, filter_size: int | Literal["auto"] | None = "auto") -> T3A:
@@ -110,12 +78,7 @@ def t3a(model: Classifier, *, filter_size: int | Literal["auto"] | None = "auto"
         filter_size: M: keep the M samples of lowest entropy per class; ``"auto"`` is 100 up to ten classes, else 20;
             ``None`` keeps all.
     """
-    size = (100 if model.num_classes <= 10 else 20) if filter_size == "auto" else filter_size
-    return T3A(frozen_copy(model), size)
-
-
-def _supports(features: Tensor, logits: Tensor) -> Supports:
-    return Supports(features, logits.argmax(1), softmax_entropy(logits))
+    return T3A(frozen_copy(model), supports_per_class(filter_size, model.num_classes))
 
 
 METHOD = Method(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttc.clustering import OptimizerFactory, Updater, default_optimizer, in_input_units, softmax_entropy
-from ttc.core import Adapter, Classifier, require_finite
+from ttc.core import Adapter, Classifier, require_finite, seeded_generator
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_norms, track_statistics
 
@@ -62,7 +62,7 @@ class TIPI(Adapter):
         with track_statistics(self.model, branch=ADVERSARIAL):
             perturbed = logits
             if self.random_start:
-                generator = torch.Generator().manual_seed((self.seed << 32) + self.calls)
+                generator = seeded_generator(self.seed, self.calls)
                 uniform = (torch.rand(x.shape, generator=generator) * 2 - 1).to(x)
                 delta = (bound * uniform).requires_grad_(True)
                 perturbed = self.model(x + delta).logits

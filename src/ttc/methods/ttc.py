@@ -14,6 +14,7 @@ from ttc.clustering import (
     OptimizerFactory,
     SelectAll,
     SimilarityPreserving,
+    StoredNeighbour,
     Updater,
     View,
     batch_mean,
@@ -64,6 +65,8 @@ def ttc(
     return_plain: bool = False,
     lr_reference_batch: float | None = None,
     propagate: Literal["all", "selected"] = "all",
+    neighbour: Literal["view", "memory"] = "view",
+    memory_size: int = 1024,
 ) -> ClusteringAdapter:
     """TTC: TENT with robust labels, a similarity constraint, sample selection and gradient accumulation.
 
@@ -106,6 +109,10 @@ def ttc(
         lr_reference_batch: Scale the learning rate with the batch, lr · N / ``lr_reference_batch`` (A20).
         propagate: Backward through all samples, or only through the selected ones with the statistics of the batch held
             constant: less work, a slightly different gradient; docs/performance.md compares them.
+        neighbour: What the constraint compares an image with: its second view, as in the paper, or the nearest image of
+            the same predicted class in a memory of past batches, which the paper leaves open. The latter needs no pass
+            for the constraint, and a larger ``bandwidth`` or ``normalize_features``, as other images are further away.
+        memory_size: The images in that memory, each as one feature and one row of logits; the oldest leave first.
     """
     constraint = SimilarityPreserving(
         bandwidth=bandwidth,
@@ -116,7 +123,8 @@ def ttc(
         normalize_features=normalize_features,
         detach_neighbour=detach_neighbour,
     )
-    constraints: tuple[Loss, ...] = (constraint,) if spc else ()
+    stored = neighbour == "memory"
+    constraints: tuple[Loss, ...] = (StoredNeighbour(constraint, memory_size) if stored else constraint,) if spc else ()
     constrain_all = constrain == "all"
     update = partial(
         Updater,
@@ -130,7 +138,7 @@ def ttc(
     return ClusteringAdapter(
         copy_with_trainable_norms(model),
         optimizer or default_optimizer(model.num_classes),
-        views=(identity, view) if rla or spc else (identity,),
+        views=(identity, view) if rla or (spc and not stored) else (identity,),
         fuse=FUSE[fuse] if rla else first_view,
         losses=(entropy,) if constrain_all else (entropy, *constraints),
         unselected=constraints if constrain_all else (),
@@ -173,4 +181,16 @@ METHOD = Method(
     needs=("large batches",),
     paper="Lin 2023",
 )
-VARIANTS = tuple(_combinations())
+VARIANTS = (
+    *_combinations(),
+    Method(
+        name="ttc-memory",
+        build=partial(ttc, neighbour="memory"),
+        changes=("norm affine",),
+        forwards=2,
+        backwards=2,
+        needs=("large batches",),
+        paper="Lin 2023, extended",
+        memory="1,024 features and rows of logits",
+    ),
+)

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from ttc.core.adapter import Adapter
 from ttc.core.exported import ExportParts
-from ttc.core.statistics import uses_batch_statistics
 
 
 class WindowAdapter(Adapter):
@@ -39,14 +38,14 @@ class WindowAdapter(Adapter):
             logits = self.base.adapt(self.context(x))
         else:
             with torch.no_grad():
-                logits = self.base.infer(self.context(x) if uses_batch_statistics(self.model) else x)
+                logits = self.base.infer(self.context(x) if self.base.uses_batch else x)
         self.images = self._joined(x)[-self.size :].clone()  # a copy: a view would keep all of a large batch
         self.fresh = 0 if learn else fresh
         return logits[-len(x) :]
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the rows of ``x`` in the base method's prediction for the window, which stays as it is."""
-        return self.base.infer(self.context(x) if uses_batch_statistics(self.model) else x)[-len(x) :]
+        return self.base.infer(self.context(x) if self.base.uses_batch else x)[-len(x) :]
 
     def context(self, x: Tensor) -> Tensor:
         """Return the window with ``x`` at its end: the last ``size`` images, and all that were not learned from yet."""

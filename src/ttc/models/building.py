@@ -5,14 +5,19 @@ from pathlib import Path
 from torch import nn
 
 from ttc.errors import TTCError, unknown
-from ttc.models.checkpoints import head_classes, load_state_dict, read_state_dict
 from ttc.models.embedded_model import embedded
 from ttc.models.external import import_model, timm_model, torchvision_model
+from ttc.models.weight_files import head_classes, load_state_dict, read_state_dict
 from ttc.models.zoo import MODELS
 
 
 def build(
-    name: str, num_classes: int | None = None, checkpoint: str | Path | None = None, statistics: str | None = None
+    name: str,
+    num_classes: int | None = None,
+    checkpoint: Path | str | None = None,
+    statistics: str | None = None,
+    *,
+    pretrained: bool = True,
 ) -> nn.Module:
     """Build the model ``name`` in evaluation mode; it takes images in [0, 1].
 
@@ -25,6 +30,7 @@ def build(
             torchvision model its pretrained ones.
         statistics: A key of ``INPUT_STATISTICS`` that replaces the default of an architecture of ``MODELS``; other
             models come with their own.
+        pretrained: False builds a timm or torchvision model without its weights, which are not downloaded.
 
     Returns:
         The model.
@@ -39,8 +45,8 @@ def build(
     """
     if num_classes is not None and num_classes < 1:
         raise TTCError(f"the number of classes must be at least 1, got {num_classes}")
-    checkpoint = Path(checkpoint) if checkpoint is not None else None
     kind, _, rest = name.partition(":")
+    checkpoint = None if checkpoint is None else Path(checkpoint)
     if name == "embedded":
         if checkpoint is not None or statistics is not None or num_classes not in {None, 10}:
             raise TTCError(
@@ -56,7 +62,7 @@ def build(
         raise TTCError(f"{name} has its own input statistics: omit statistics={statistics!r}")
     external = {"timm": timm_model, "torchvision": torchvision_model}
     model = (
-        external[kind](rest, num_classes, checkpoint)
+        external[kind](rest, num_classes, checkpoint, pretrained)
         if kind in external
         else import_model(name, num_classes, checkpoint)
     )

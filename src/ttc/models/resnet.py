@@ -52,14 +52,16 @@ class BasicBlock(_Residual):
 
 
 class Bottleneck(_Residual):
-    """1x1, 3x3 (which carries the stride), 1x1 to four times the width."""
+    """1x1, 3x3 (which has the stride, as in torchvision), 1x1 to four times the width."""
 
     expansion = 4
+    strides_first = False  # whether the first 1x1 convolution has the stride
 
     def arrange(self, in_width: int, width: int, stride: int) -> None:
-        self.conv1 = nn.Conv2d(in_width, width, 1, bias=False)
+        first, second = (stride, 1) if self.strides_first else (1, stride)
+        self.conv1 = nn.Conv2d(in_width, width, 1, first, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(width, width, 3, second, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, width * 4, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(width * 4)
@@ -68,6 +70,12 @@ class Bottleneck(_Residual):
         out = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
         widened: Tensor = self.bn3(self.conv3(out))
         return widened
+
+
+class OriginalBottleneck(Bottleneck):
+    """The bottleneck as published: its first 1x1 convolution has the stride; same parameters, other outputs."""
+
+    strides_first = True
 
 
 class ResNet(nn.Module):
@@ -80,6 +88,7 @@ class ResNet(nn.Module):
         stem: Stem,
         num_classes: int,
         statistics: InputStatistics | None,
+        eps: float = 1e-5,
     ) -> None:
         super().__init__()
         self.head_name = HEAD[stem]
@@ -99,6 +108,8 @@ class ResNet(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, nn.BatchNorm2d):
+                module.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.pool(F.relu(self.bn1(self.conv1(self.standardize(x)))))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ttc.errors import TTCError
 from ttc.files import atomic
-from ttc.models.checkpoints import load_state_dict, read_file
+from ttc.models.weight_files import load_state_dict, read_file
 
 
 @dataclass(frozen=True)

@@ -4,28 +4,42 @@ from ttc.nn.normalization import (
     BatchStatisticsNorm,
     BlendNorm,
     EmaNorm,
+    RobustNorm,
     RunningNorm,
     SourceNorm,
     StatisticsNorm,
     WindowNorm,
     track_statistics,
 )
-from ttc.nn.preparation import copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.nn.preparation import (
+    below_top,
+    copy_with_trainable_norms,
+    copy_with_trainable_parameters,
+    frozen_copy,
+    source_classifier,
+)
+from ttc.nn.renormalization import BatchRenorm
+from ttc.nn.source_images import require_source_images
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
 __all__ = [
+    "BatchRenorm",
     "BatchStatisticsNorm",
     "BlendNorm",
     "EmaNorm",
+    "RobustNorm",
     "RunningNorm",
     "SourceNorm",
     "Statistics",
     "StatisticsNorm",
     "WindowNorm",
+    "below_top",
     "copy_with_trainable_norms",
+    "copy_with_trainable_parameters",
     "frozen_copy",
     "replace_batch_norms_",
     "replace_norms_",
+    "require_source_images",
     "source_classifier",
     "source_statistics",
     "track_statistics",

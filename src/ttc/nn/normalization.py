@@ -172,6 +172,31 @@ class RunningNorm(StatisticsNorm):
         return self.mean[0], self.variance[0]
 
 
+class RobustNorm(RunningNorm):
+    """Normalizes with running statistics that a tracked batch updates first (RoTTA).
+
+    .. math:: s \\leftarrow (1-\\alpha)\\,s + \\alpha\\,\\text{batch}
+
+    with the biased variance of the batch. While tracking, gradients flow through the part α·batch.
+
+    Args:
+        layer: The layer to replace.
+        momentum: α, the weight of a new batch.
+    """
+
+    def __init__(self, layer: _BatchNorm, *, momentum: float = 0.05) -> None:
+        super().__init__(layer, momentum=momentum)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.tracking or not self.has_variance(x):
+            return F.batch_norm(x, self.mean[0], self.variance[0], self.weight, self.bias, False, 0.0, self.eps)
+        mean, variance = _moments(x, unbiased=False)
+        mean, variance = _blend(self.mean[0], mean, self.momentum), _blend(self.variance[0], variance, self.momentum)
+        # New tensors, not written in place: the backward pass may still need the old ones.
+        self.mean, self.variance = mean.detach()[None].to(self.mean), variance.detach()[None].to(self.variance)
+        return _normalize(self, x, mean, variance)
+
+
 class EmaNorm(StatisticsNorm):
     """Normalizes with an exponential moving average over the images of the stream.
 

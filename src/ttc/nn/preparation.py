@@ -1,6 +1,8 @@
 """Private copies of a classifier: frozen, with trainable normalization layers, or as it was before adaptation."""
 
 import copy
+from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 
@@ -29,12 +31,29 @@ def frozen_copy(model: Classifier, statistics: Statistics = source_statistics) -
     return prepared
 
 
-def copy_with_trainable_norms(model: Classifier, statistics: Statistics = BatchStatisticsNorm) -> Classifier:
+def below_top(name: str) -> bool:
+    """Tell whether a layer lies below the top of the network, by the names of public ResNets and ViTs.
+
+    The top is ``layer4``, the blocks 9 to 11, and the final ``norm``; in other networks nothing is left out.
+
+    Example:
+        >>> [below_top(name) for name in ("layer1.0.bn1", "layer4.0.bn1", "blocks.8.norm1", "blocks.11.norm1", "norm")]
+        [True, False, True, False, False]
+    """
+    parts = name.split(".")
+    top_blocks = {("blocks", "9"), ("blocks", "10"), ("blocks", "11")}
+    return "layer4" not in parts and parts[0] != "norm" and not top_blocks & set(pairwise(parts))
+
+
+def copy_with_trainable_norms(
+    model: Classifier, statistics: Statistics = BatchStatisticsNorm, *, trains: Callable[[str], bool] | None = None
+) -> Classifier:
     """Copy a classifier in which the scale and shift of every normalization layer, and nothing else, are trainable.
 
     Args:
         model: The classifier; it is not changed.
         statistics: Makes the layer that replaces each BatchNorm; those of the batch unless given.
+        trains: Maps the name of a normalization layer in the network to whether it is trainable; all are unless given.
 
     Returns:
         A private copy.
@@ -43,13 +62,36 @@ def copy_with_trainable_norms(model: Classifier, statistics: Statistics = BatchS
         TTCError: If the model has no normalization layer with scale and shift.
     """
     prepared = frozen_copy(model, statistics)
-    for _, layer in norm_layers(prepared):
+    for name, layer in norm_layers(prepared.network):
         for parameter in layer.parameters(recurse=False):
-            parameter.requires_grad_(True)
+            parameter.requires_grad_(trains is None or trains(name))
     if not any(parameter.requires_grad for parameter in prepared.parameters()):
         raise TTCError(
             "the model has no normalization layer with scale and shift to adapt; use 't3a' or 'source', which need none"
         )
+    return prepared
+
+
+def copy_with_trainable_parameters(
+    model: Classifier, statistics: Statistics = BatchStatisticsNorm, *, head: bool = True
+) -> Classifier:
+    """Copy a classifier in which all parameters are trainable, with or without those of the head.
+
+    Args:
+        model: The classifier; it is not changed.
+        statistics: Makes the layer that replaces each BatchNorm; those of the batch unless given.
+        head: Whether the parameters of the head are trainable too.
+
+    Returns:
+        A private copy.
+
+    Raises:
+        TTCError: If nothing is left to train.
+    """
+    prepared = frozen_copy(model, statistics).requires_grad_(True)
+    prepared.head.requires_grad_(head)
+    if not any(parameter.requires_grad for parameter in prepared.parameters()):
+        raise TTCError("the model has no parameters beside its head to adapt; use 't3a' or 'source', which need none")
     return prepared
 
 

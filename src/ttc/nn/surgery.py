@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.errors import TTCError
-from ttc.nn.normalization import BatchStatisticsNorm, StatisticsNorm
+from ttc.nn.normalization import StatisticsNorm
 
 Statistics = Callable[[_BatchNorm], nn.Module]
 """Makes the layer that replaces a BatchNorm."""
@@ -29,7 +29,7 @@ def replace_norms_(network: nn.Module, statistics: Statistics) -> None:
 def replace_batch_norms_(network: nn.Module, statistics: Callable[[StatisticsNorm], nn.Module]) -> None:
     """Replace every layer of a prepared network that uses the statistics of the batch alone, in place."""
     for name, layer in list(network.named_modules()):
-        if isinstance(layer, BatchStatisticsNorm):
+        if isinstance(layer, StatisticsNorm) and layer.needs_large_batches:
             network.set_submodule(name, statistics(layer).eval())
 
 

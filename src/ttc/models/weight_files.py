@@ -13,11 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ttc.errors import TTCError
+from ttc.models.renaming import StateDict, common_name, rename_keys, shared_prefix
 from ttc.models.zoo import MODELS
 
-StateDict = dict[str, Tensor]
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network", "weights", "params")
-PREFIXES = ("module.", "model.", "_orig_mod.", "network.")
 SHOWN = 3  # keys of each kind listed in a message
 # training scripts store accuracies as NumPy scalars: rebuilding one executes no code chosen by the file
 _NUMBERS: list[Any] = [np.dtype, *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd")]
@@ -59,14 +58,15 @@ def unwrap_state_dict(content: object, path: Path) -> StateDict:
         raise TTCError(
             f"{path} contains no weights: expected a state dict (names and tensors), plain or in 'state_dict'"
         )
-    shared = _shared_prefix(list(tensors))
+    shared = shared_prefix(tensors)
     return {key.removeprefix(shared): value for key, value in tensors.items()}
 
 
 def load_checkpoint(model: nn.Module, path: Path) -> nn.Module:
     """Load the weights of a checkpoint file into a model, in place.
 
-    Wrappers such as ``{"state_dict": …}`` and prefixes such as ``module.`` are removed; no code is executed.
+    Wrappers such as ``{"state_dict": …}`` and prefixes such as ``module.`` are removed, and keys that follow another
+    known naming scheme (:data:`ttc.models.renaming.RENAMINGS`) are renamed; no code is executed.
 
     Args:
         model: The model to change.
@@ -84,47 +84,55 @@ def load_checkpoint(model: nn.Module, path: Path) -> nn.Module:
 
 def load_state_dict(model: nn.Module, state: StateDict, where: str) -> None:
     """Copy ``state`` into ``model``; if it does not fit, the error names the keys and the architectures that would."""
-    bare = state
-    shared = _shared_prefix(list(model.state_dict()))  # a wrapped model has the prefix that reading removed
-    state = {shared + key: value for key, value in bare.items()}
-    missing, unexpected, misshapen = _difference(_shapes(model.state_dict()), _shapes(state))
+    wanted = _shapes(model.state_dict())
+    shared = shared_prefix(wanted)  # a wrapped model has the prefix that reading removed
+    named = _best_names({shared + key: value for key, value in state.items()}, wanted)
+    missing, unexpected, misshapen = _difference(wanted, _shapes(named))
     if missing or unexpected or misshapen:
         parts = [
             f"{len(keys)} {kind} ({', '.join(keys[:SHOWN])}{', …' if len(keys) > SHOWN else ''})"
             for kind, keys in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
             if keys
         ]
-        fits = matching_architectures(bare)
-        way = f"it fits {', '.join(fits)}" if fits else "it fits no built-in architecture: check the model and the file"
-        raise TTCError(f"{where} does not fit the model: {'; '.join(parts)}; {way}")
-    model.load_state_dict(state, strict=False)  # only num_batches_tracked may be missing, checked above
+        raise TTCError(f"{where} does not fit the model: {'; '.join(parts)}; {_advice(matching_architectures(state))}")
+    model.load_state_dict(named, strict=False)  # only num_batches_tracked may be missing, checked above
 
 
 def matching_architectures(state: StateDict) -> list[str]:
-    """Return the names in ``MODELS`` whose keys and shapes are those of ``state``."""
+    """Return the names in ``MODELS`` whose parameters are those of ``state``, by any known naming scheme.
+
+    More than one fits where architectures differ in what has no parameters, such as strides: the file cannot tell.
+    """
     classes = head_classes(state)
-    shapes = _shapes(state)
     names = []
     for name, build in MODELS.items():
         with torch.device("meta"):
-            candidate = build(num_classes=classes) if classes else build()
-        if not any(_difference(_shapes(candidate.state_dict()), shapes)):
+            wanted = _shapes(build(num_classes=classes).state_dict())
+        if not any(_difference(wanted, _shapes(_best_names(state, wanted)))):
             names.append(name)
     return names
 
 
 def head_classes(state: StateDict) -> int | None:
-    """Return the number of classes of the linear head in ``state``; None without a head named as in ``MODELS``."""
-    head = next((state[key] for key in ("fc.weight", "linear.weight") if key in state), None)
+    """Return the number of classes of the linear head in ``state``; None without a head of a known naming scheme."""
+    head = next((value for key, value in state.items() if common_name(key) == "fc.weight"), None)
     return int(head.shape[0]) if head is not None and head.ndim == 2 else None
 
 
-def _shared_prefix(keys: list[str]) -> str:
-    """Return the chain of ``PREFIXES`` with which every key begins."""
-    found = ""
-    while keys and (more := next((p for p in PREFIXES if all(key.startswith(found + p) for key in keys)), "")):
-        found += more
-    return found
+def _advice(fitting: list[str]) -> str:
+    if not fitting:
+        return "it fits no built-in architecture: check the model and the file"
+    if len(fitting) == 1:
+        return f"it fits {fitting[0]}"
+    variants = ", ".join(f"{name} ({MODELS[name].variant})" if MODELS[name].variant else name for name in fitting)
+    return f"it fits {variants}: the file cannot tell which, so measure both with ttc inspect --data"
+
+
+def _best_names(state: StateDict, wanted: dict[str, tuple[int, ...]]) -> StateDict:
+    """Return ``state`` with its own keys or with renamed ones, whichever leaves fewer differences."""
+    renamed = rename_keys(state, wanted)
+    problems = [sum(map(len, _difference(wanted, _shapes(names)))) for names in (state, renamed)]
+    return renamed if problems[1] < problems[0] else state
 
 
 def _shapes(state: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ttc.errors import TTCError
 from ttc.models import build, load_checkpoint
-from ttc.models.checkpoints import matching_architectures, read_state_dict
+from ttc.models.weight_files import matching_architectures, read_state_dict
 
 
 @pytest.fixture(scope="module")

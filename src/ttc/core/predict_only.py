@@ -1,0 +1,23 @@
+"""The adapter of methods that prepare the model and learn nothing."""
+
+import torch
+from torch import Tensor
+
+from ttc.core.adapter import Adapter, require_finite
+
+
+class PredictOnly(Adapter):
+    """Predicts with its prepared model as it is; nothing changes.
+
+    Args:
+        model: The prepared copy, such as one that normalizes with the statistics of the batch.
+    """
+
+    @torch.no_grad()
+    def adapt(self, x: Tensor) -> Tensor:
+        """Return the model's logits."""
+        return require_finite(self.model(x).logits)
+
+    def infer(self, x: Tensor) -> Tensor:
+        """Return the model's logits: there is nothing to learn."""
+        return self.adapt(x)

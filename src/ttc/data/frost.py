@@ -1,0 +1,58 @@
+"""Which frost textures a corrupted dataset uses: procedural ones, or the original images once they are fetched."""
+
+import hashlib
+from pathlib import Path
+
+from ttc.data.catalogue import FROST_FILES
+from ttc.errors import TTCError
+from ttc.files import checksum
+
+NAMES = tuple(Path(part.path).name for part in FROST_FILES)
+_ORIGINAL = tuple(str(part.checksum).removeprefix("sha256:") for part in FROST_FILES)
+
+
+def frost_folder(root: Path) -> Path | None:
+    """Return the folder of the original frost textures in the data directory ``root``.
+
+    Args:
+        root: The data directory.
+
+    Returns:
+        The folder that ``ttc data fetch frost`` filled; None if it was never fetched, for procedural textures.
+
+    Raises:
+        TTCError: Some of the files are missing: results would silently be those of other textures.
+    """
+    folder = root / "frost"
+    missing = [name for name in NAMES if not (folder / name).is_file()]
+    if len(missing) == len(NAMES):
+        return None
+    if missing:
+        raise TTCError(f"{folder} lacks {', '.join(missing)}: run ttc data fetch frost, or delete the folder")
+    return folder
+
+
+def describe_frost(folder: Path | None) -> str:
+    """Name the frost textures of a folder for datasets and results.
+
+    >>> describe_frost(None)
+    'procedural frost'
+
+    Args:
+        folder: A folder with the five textures, or None for procedural ones.
+
+    Returns:
+        ``procedural frost``, ``original frost``, or ``own frost`` with a part of the checksum of the files.
+
+    Raises:
+        TTCError: The folder lacks a file.
+    """
+    if folder is None:
+        return "procedural frost"
+    missing = [name for name in NAMES if not (folder / name).is_file()]
+    if missing:
+        raise TTCError(f"the frost folder {folder} must contain {', '.join(NAMES)}, missing: {', '.join(missing)}")
+    found = tuple(checksum(folder / name) for name in NAMES)
+    if found == _ORIGINAL:
+        return "original frost"
+    return f"own frost {hashlib.sha256(' '.join(found).encode()).hexdigest()[:8]}"
