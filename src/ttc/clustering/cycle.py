@@ -16,6 +16,7 @@ from ttc.clustering.update import OptimizerFactory, Reduce, Updater, selected_me
 from ttc.clustering.views import RandomView, View, identity
 from ttc.core.adapter import Adapter
 from ttc.core.classifier import Classifier
+from ttc.core.exported import ExportParts
 from ttc.errors import TTCError
 from ttc.fast.selective_backward import cache_activations, make_selective_, reuse_activations
 
@@ -110,6 +111,11 @@ class ClusteringAdapter(Adapter):
     def infer(self, x: Tensor) -> Tensor:
         """Run the A-step alone."""
         return self._output(assign(self.model, x, self.views, self.fuse, together=self.together))
+
+    def export_parts(self) -> ExportParts:
+        """Return the views and what fuses their logits into the output."""
+        fuse = self.output or self.fuse
+        return ExportParts(views=self.views[:1] if fuse is first_view else self.views, fuse=fuse)
 
     @property
     def requires_batch_statistics(self) -> bool:

@@ -1,11 +1,13 @@
 """The contract: adapters, classifiers, their state and how it is saved. Imports torch and nothing else of ttc."""
 
 from ttc.core.adapter import Adapter, require_finite
+from ttc.core.adapter_module import AdapterModule
 from ttc.core.callbacks import BatchRecord, Callback, CallbackList, Event
 from ttc.core.checkpoint import AdapterConfig, SavedAdaptation
 from ttc.core.checkpoint import read as read_adaptation
 from ttc.core.classifier import Classifier, Prediction, find_head
 from ttc.core.draws import seeded_generator
+from ttc.core.exported import ExportedClassifier, ExportParts
 from ttc.core.inspection import Inspection, inspect
 from ttc.core.interface import InputNormalization, ModelInterface
 from ttc.core.part import Part, SmallBatches
@@ -17,11 +19,14 @@ from ttc.core.statistics import freeze_statistics
 __all__ = [
     "Adapter",
     "AdapterConfig",
+    "AdapterModule",
     "BatchRecord",
     "Callback",
     "CallbackList",
     "Classifier",
     "Event",
+    "ExportParts",
+    "ExportedClassifier",
     "InputNormalization",
     "Inspection",
     "ModelInterface",

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from ttc.core import checkpoint
+from ttc.core.adapter_module import AdapterModule
 from ttc.core.callbacks import CallbackList, Event
 from ttc.core.classifier import Classifier
 from ttc.core.data_items import Data
+from ttc.core.exported import ExportedClassifier, ExportParts, export_module
 from ttc.core.input_checks import input_warning
 from ttc.core.interface import PROBABILITIES, are_probabilities
 from ttc.core.part import Part
@@ -152,6 +154,48 @@ class Adapter(Part, ABC):
             callbacks=callbacks,
             progress=progress,
         )
+
+    @final
+    def export(self, *, statistics: Tensor | None = None, second_view: bool = False) -> ExportedClassifier:
+        """Return a plain module that predicts as this adapter does now, and never changes.
+
+        It is in evaluation mode and works with ``torch.export`` and ONNX (:func:`ttc.deploy.write_onnx`).
+        Statistics are those that the adapter stores (``small_batches=True``, ``norm-ema``,
+        ``tipi``, models without BatchNorm). Where a method normalizes with the statistics of each batch, they become
+        those of ``statistics``: for these images the module then predicts what ``adapter.predict`` does.
+
+        Args:
+            statistics: A large batch of recent images (N, C, H, W), for a method that uses the statistics of the batch;
+                with ``small_batches="window"`` those in the window unless given.
+            second_view: Predict with all views of the method, as TTC does with an image and its flip, with one forward
+                pass per view; without it, with the image alone.
+
+        Returns:
+            The module, which shares nothing with the adapter.
+
+        Raises:
+            TTCError: If statistics are needed or not needed, or there is no second view to be exported.
+        """
+        with self.lock, torch.inference_mode(False):
+            return export_module(self, statistics, second_view=second_view)
+
+    @final
+    def as_module(self) -> AdapterModule:
+        """Return this adapter as an ``nn.Module`` that keeps adapting, for ``nn.Sequential`` and training frameworks.
+
+        Returns:
+            The module; it and the adapter are one: what one learns, the other has learned.
+        """
+        return AdapterModule(self)
+
+    def export_parts(self) -> ExportParts:
+        """Return what :meth:`export` needs to know of a method that predicts with more than its model's logits."""
+        return ExportParts()
+
+    @property
+    def recent_images(self) -> Tensor | None:
+        """The images that are in memory, where there are any."""
+        return None
 
     @abstractmethod
     def adapt(self, x: Tensor) -> Tensor:

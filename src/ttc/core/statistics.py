@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
@@ -20,6 +20,17 @@ class StatisticsLayer(nn.Module):
     """Whether a forward pass may change the stored statistics."""
     tracking: bool = False
     """Whether a forward pass changes the stored statistics now."""
+
+    def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the mean and the variance (C,) that this layer normalizes with in :meth:`ttc.Adapter.predict`.
+
+        Args:
+            x: A batch of its inputs, for a layer that uses the batch.
+
+        Returns:
+            Both; None for a layer that uses the batch and got none.
+        """
+        raise NotImplementedError("a layer defines which statistics an exported module has in its place")
 
 
 def uses_batch_statistics(model: nn.Module) -> bool:

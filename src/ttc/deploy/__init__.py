@@ -4,6 +4,7 @@ from ttc.core.callbacks import Event
 from ttc.deploy.batch_job import AdaptationJob, JobSettings
 from ttc.deploy.guard import Guard, Level
 from ttc.deploy.input_images import InputImages, read_input_images
+from ttc.deploy.onnx_file import write_onnx
 from ttc.deploy.policy import Limits, Policy
 from ttc.deploy.stream import Stream
 
@@ -18,4 +19,5 @@ __all__ = [
     "Policy",
     "Stream",
     "read_input_images",
+    "write_onnx",
 ]

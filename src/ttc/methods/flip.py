@@ -7,8 +7,8 @@ from functools import wraps
 import torch
 from torch import Tensor
 
-from ttc.clustering import horizontal_flip, mean_of_views
-from ttc.core import Adapter
+from ttc.clustering import horizontal_flip, identity, mean_of_views
+from ttc.core import Adapter, ExportParts
 from ttc.methods.method import Method
 
 
@@ -34,6 +34,10 @@ class FlipAveraging(Adapter):
     def infer(self, x: Tensor) -> Tensor:
         """Return the mean of the two views' logits, from the base method as it is now."""
         return mean_of_views([self.base.infer(x), self.base.infer(horizontal_flip(x))])
+
+    def export_parts(self) -> ExportParts:
+        """Return the two views."""
+        return self.base.export_parts()._replace(views=(identity, horizontal_flip), fuse=mean_of_views)
 
 
 def with_flip(method: Method) -> Method:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ttc.clustering import Supports, initial_supports, supports_per_class
-from ttc.core import Adapter, Classifier, require_finite
+from ttc.core import Adapter, Classifier, ExportParts, require_finite
 from ttc.methods.method import Method
 from ttc.nn import frozen_copy
 
@@ -55,6 +55,15 @@ class T3A(Adapter):
         logits, features = self.model(x)
         require_finite(logits)
         return self._scores(features)
+
+    @torch.no_grad()
+    def export_parts(self) -> ExportParts:
+        """Return the prototypes as a linear head; a class without supports has the lowest finite bias."""
+        prototypes, supported = self._prototypes()
+        head = nn.Linear(prototypes.shape[1], len(prototypes), device=prototypes.device, dtype=prototypes.dtype)
+        head.weight.copy_(prototypes)
+        head.bias.zero_().masked_fill_(~supported, torch.finfo(prototypes.dtype).min)
+        return ExportParts(head=head)
 
     def _scores(self, features: Tensor) -> Tensor:
         prototypes, supported = self._prototypes()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ttc.core.adapter import Adapter
+from ttc.core.exported import ExportParts
 from ttc.core.state import Snapshot
 from ttc.core.statistics import updates_statistics
 from ttc.errors import TTCError
@@ -87,6 +88,15 @@ class WindowAdapter(Adapter):
     def context(self, x: Tensor) -> Tensor:
         """Return the window with ``x`` at its end: the last ``size`` images, and all that were not learned from yet."""
         return self._joined(x)[-max(self.size, self._fresh(x)) :]
+
+    @property
+    def recent_images(self) -> Tensor | None:
+        """The images in the window."""
+        return self.images
+
+    def export_parts(self) -> ExportParts:
+        """Return what the base method predicts with."""
+        return self.base.export_parts()
 
     def _joined(self, x: Tensor) -> Tensor:
         return torch.cat([x] if self.images is None or self.images.shape[1:] != x.shape[1:] else [self.images, x])

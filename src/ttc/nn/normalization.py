@@ -61,6 +61,12 @@ class StatisticsNorm(StatisticsLayer):
         super()._apply(fn, recurse)
         return self
 
+    def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the stored mean and variance; a layer that uses the batch defines its own."""
+        assert self.mean is not None
+        assert self.variance is not None
+        return self.mean, self.variance
+
     def has_variance(self, x: Tensor) -> bool:
         """Tell whether the batch has more than one value per channel; warn if not."""
         if x.numel() > x.shape[1]:
@@ -105,6 +111,10 @@ class BatchStatisticsNorm(StatisticsNorm):
             return self.normalize_with_stored(x)
         return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
 
+    def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the mean and the biased variance of the batch."""
+        return None if x is None else _moments(x, unbiased=False)
+
 
 class BlendNorm(StatisticsNorm):
     """Normalizes with ``(1-α)·source + α·batch`` for mean and (unbiased) variance; nothing is stored.
@@ -133,15 +143,21 @@ class BlendNorm(StatisticsNorm):
         self.alpha, self.source_pseudo_count = alpha, source_pseudo_count
 
     def forward(self, x: Tensor) -> Tensor:
-        assert self.mean is not None
-        assert self.variance is not None
         if not self.has_variance(x):
             return self.normalize_with_stored(x)
+        return _normalize(self, x, *self._blended(x))
+
+    def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the statistics of the batch blended with those of the source."""
+        return None if x is None else self._blended(x)
+
+    def _blended(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.mean is not None
+        assert self.variance is not None
         alpha = self.alpha if self.source_pseudo_count is None else len(x) / (len(x) + self.source_pseudo_count)
         assert alpha is not None
         mean, variance = _moments(x, unbiased=True)
-        mean, variance = _blend(self.mean, mean, alpha), _blend(self.variance, variance, alpha)
-        return _normalize(self, x, mean, variance)
+        return _blend(self.mean, mean, alpha), _blend(self.variance, variance, alpha)
 
 
 class RunningNorm(StatisticsNorm):
@@ -189,6 +205,10 @@ class RunningNorm(StatisticsNorm):
         weight = update_weight(self, mean, variance)
         for old, new in zip(stored, updated, strict=True):
             old.copy_(new if weight == 1 else torch.lerp(old, new, weight))
+
+    def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the running statistics of the first branch, with which it predicts."""
+        return self.mean[0], self.variance[0]
 
 
 class RobustNorm(RunningNorm):
@@ -299,6 +319,12 @@ class WindowNorm(StatisticsNorm):
             return normalized
         mean, variance = self._mixture(x.detach())
         return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
+
+    def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the statistics of a window, those of the source included while it is not full."""
+        if x is None:
+            return None
+        return _moments(x, unbiased=False) if len(x) >= self.places else self._mixture(x)
 
     def _mixture(self, x: Tensor) -> tuple[Tensor, Tensor]:
         assert self.mean is not None
