@@ -18,7 +18,13 @@ else:
     import tomli as tomllib
 
 
-_WORKLOAD = {"dataset": "dataset", "model": "model", "checkpoint": "checkpoint", "data": "root"}
+_WORKLOAD = {
+    "dataset": "dataset",
+    "model": "model",
+    "checkpoint": "checkpoint",
+    "data": "root",
+    "source_split": "source_split",
+}
 
 
 @dataclass(frozen=True)
@@ -120,6 +126,7 @@ _KINDS: dict[str, Callable[[str, object], Any]] = {
     "model": _string,
     "checkpoint": _path,
     "data": _path,
+    "source_split": _string,
     "store": _path,
     "workers": _number,
     "threads": _number,
