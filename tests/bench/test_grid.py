@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import ttc
 from tests.bench.conftest import workload
@@ -120,9 +120,9 @@ def test_an_adapter_is_built_once_per_method(place: Path, monkeypatch: pytest.Mo
     built: list[str] = []
     build = method_specs.build
 
-    def counted_build(network: nn.Module, method: str, options: str) -> Adapter:
+    def counted_build(network: nn.Module, method: str, options: str, source: Tensor | None) -> Adapter:
         built.append(method)
-        return build(network, method, options)
+        return build(network, method, options, source)
 
     monkeypatch.setattr(method_specs, "build", counted_build)
     resolved = workload()

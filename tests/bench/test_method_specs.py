@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,11 @@ def test_a_method_built_from_its_written_options_predicts_as_the_original(name: 
     assert with_defaults(spec) == spec
     assert sorted(json.loads(options_json(spec))) == sorted(ttc.METHODS[name].options)
     images = torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    ours, theirs = build(model, name, options_json(spec)), ttc.adapt(model, name)
+    source = (
+        torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(1)) if ttc.METHODS[name].source_images else None
+    )
+    given: dict[str, Any] = {} if source is None else {"source_images": source}
+    ours, theirs = build(model, name, options_json(spec), source), ttc.adapt(model, name, **given)
     for _ in range(2):
         assert torch.equal(ours(images), theirs(images))
 

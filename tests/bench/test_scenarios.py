@@ -15,7 +15,11 @@ def batches(scenario: str, batch_size: int = 6, seed: int = 0) -> list[Batch]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(sorted(SCENARIOS)), st.integers(1, 500), st.integers(0, 3))
+@given(
+    st.sampled_from(sorted(name for name, one in SCENARIOS.items() if not one.subsamples)),
+    st.integers(1, 500),
+    st.integers(0, 3),
+)
 def test_every_image_once_per_pass_in_batches_of_the_size(name: str, batch_size: int, seed: int) -> None:
     found = batches(name, batch_size, seed)
     expected = {(domain, image) for domain, labels in enumerate(LABELS) for image in range(len(labels))}
@@ -36,6 +40,35 @@ def test_every_image_once_per_pass_in_batches_of_the_size(name: str, batch_size:
 def test_the_last_batch_may_be_short() -> None:
     assert [len(batch.image) for batch in batches("per-domain")] == [6, 6, 6, 5, 6, 6, 5, 5]
     assert [len(batch.image) for batch in batches("mixed")] == [6] * 7 + [3]
+
+
+def test_a_long_tail_keeps_the_first_images_of_rare_classes() -> None:
+    labels = [np.arange(400) % 4]
+
+    def shown(ratio: float, seed: int) -> list[int]:
+        found = stream(with_defaults(Spec.of("long-tailed", {"ratio": ratio})), labels, 16, seed)
+        return [int(index) for batch in found for index in batch.image]
+
+    assert np.bincount(labels[0][shown(8, 0)]).tolist() == [100, 50, 25, 12]
+    assert shown(8, 0) != shown(8, 1)
+    assert sorted(shown(8, 0)) == sorted(shown(8, 1))  # the seed decides the order alone
+    assert sorted(shown(1, 0)) == list(range(400))
+    assert sorted(index for index in shown(8, 0) if index % 4 == 3) == list(range(3, 48, 4))
+    assert batches("long-tailed(ratio=1e9)", 100)[0].image.tolist().count(0) == 1  # every class is left
+
+
+def test_recurring_shows_all_domains_in_every_round() -> None:
+    found = batches("recurring(rounds=3)", 100)
+    assert [(batch.epoch, batch.domain[0]) for batch in found] == [(e, d) for e in range(3) for d in range(3)]
+    assert not any(batch.reset for batch in found)
+    assert not np.array_equal(found[0].image, found[3].image)
+
+
+def test_single_images_come_one_by_one() -> None:
+    found = batches("single-image", 100)
+    assert {len(batch.image) for batch in found} == {1}
+    assert sum(batch.reset for batch in found) == len(LABELS)
+    assert SCENARIOS["single-image"].batch_size == 1
 
 
 def test_when_a_scenario_resets() -> None:
@@ -93,6 +126,8 @@ def test_a_small_alpha_makes_batches_of_few_classes() -> None:
         ("label-shift(alpha=0)", "alpha of label-shift must be positive, got 0"),
         ("label-shift(alpha='a')", "alpha of the scenario 'label-shift' must be a number, got 'a'"),
         ("repeated(epochs=0)", "epochs of repeated must be at least 1, got 0"),
+        ("long-tailed(ratio=0.5)", "ratio of long-tailed must be at least 1, got 0.5"),
+        ("recurring(rounds=0)", "rounds of recurring must be at least 1, got 0"),
         ("repeated(epochs=1.5)", "must be a whole number, got 1.5"),
     ],
 )

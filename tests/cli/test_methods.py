@@ -19,16 +19,23 @@ def run(*words: str) -> "subprocess.CompletedProcess[str]":
 def test_methods_lists_all_of_them() -> None:
     shown = run("methods")
     assert shown.returncode == 0
-    table = shown.stdout.split("\n\n")[0].splitlines()[1:]
-    assert [line.split()[0] for line in table if not line.startswith(" ")] == list(ttc.METHODS)
+    table, _, unusual, *_ = shown.stdout.split("\n\n")
+    names = [line.split()[0] for line in table.splitlines()[1:] if not line.startswith(" ")]
+    assert names == list(ttc.METHODS)
+    rows = {line.split()[0]: line.split()[1:] for line in unusual.splitlines() if not line.startswith(" ")}
+    assert rows["eata"][:3] == ["before", "1", "2,000"]
+    assert rows["memo"][:3] == ["after", "1", "none"]
+    assert "tent" not in rows
+    assert "…" not in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 80
 
 
 def test_one_method_in_full() -> None:
     shown = run("methods", "ttc")
     assert "Algorithm 1" in shown.stdout
-    assert "changes: norm affine; fwd/bwd: 2/2; needs: large batches; paper: Lin 2023" in shown.stdout
     words = " ".join(shown.stdout.split())
+    assert "changes: norm affine; fwd/bwd: 2/2; needs: large batches; paper: Lin 2023; predicts: before; " in words
+    assert "smallest batch: 1; memory: nothing; source images: none Options:" in words
     for option in ttc.METHODS["ttc"].options.values():
         assert option.meaning, f"{option.name} has no meaning in the docstring of ttc"
         assert " ".join(str(option).split()) in words

@@ -4,7 +4,7 @@ import torch
 
 from ttc.clustering import AugmentationPolicy
 from ttc.clustering.adversarial_augmentation import PAIRS, random_signs
-from ttc.clustering.augmentation import from_pixels, to_pixels
+from ttc.clustering.batch_augmentation import from_pixels, to_pixels
 from ttc.clustering.image_operations import OPERATIONS
 
 IMAGES = torch.rand(12, 3, 8, 8, generator=torch.Generator().manual_seed(0))

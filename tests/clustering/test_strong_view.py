@@ -3,7 +3,7 @@
 import torch
 
 from ttc.clustering import strong_view
-from ttc.clustering.augmentation import from_pixels, to_pixels
+from ttc.clustering.batch_augmentation import from_pixels, to_pixels
 
 IMAGES = torch.rand(400, 3, 6, 6, generator=torch.Generator().manual_seed(0))
 

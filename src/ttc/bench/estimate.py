@@ -1,5 +1,6 @@
 """How long a grid will take, from a trial of each method on this machine."""
 
+import json
 import time
 import warnings
 from collections.abc import Sequence
@@ -40,20 +41,18 @@ def estimate_seconds(cells: Sequence[Protocol], workload: ResolvedWorkload, work
 
 
 def _total_seconds(cells: Sequence[Protocol], workload: ResolvedWorkload) -> float:
-    rates: dict[tuple[str, str], float] = {}
+    rates: dict[tuple[str, str, int], float] = {}
     counted: set[tuple[Domain, int]] = set()
     total = 0.0
     for cell in cells:
         domains = domains_of(cell)
         images = workload.domain(domains[0], cell.images)
-        key = (cell.method, cell.options)
+        key = (cell.method, cell.options, cell.batch_size)
         if key not in rates:
             sample = as_tensor(images.pixels(range(min(TRIAL, cell.batch_size, cell.images))))
             network = workload.network(images.num_classes, cell.dtype, cell.device)
             rates[key] = _seconds_per_image(cell, network, sample.to(cell.device, getattr(torch, cell.dtype)))
-        passes = dict(Spec.read(cell.scenario).options).get("epochs", 1)
-        assert isinstance(passes, int)
-        total += rates[key] * cell.images * len(domains) * passes
+        total += rates[key] * (cell.images * len(domains) * _passes(cell) + _warm_up_samples(cell))
         for domain in domains:
             if domain.corruption != CLEAN and (domain, cell.images) not in counted:
                 counted.add((domain, cell.images))
@@ -61,10 +60,23 @@ def _total_seconds(cells: Sequence[Protocol], workload: ResolvedWorkload) -> flo
     return total
 
 
+def _passes(cell: Protocol) -> int:
+    options = dict(Spec.read(cell.scenario).options)
+    passes = options.get("epochs", options.get("rounds", 1))
+    assert isinstance(passes, int)
+    return passes
+
+
+def _warm_up_samples(cell: Protocol) -> int:
+    """The source images, with repetition, that a method learns from before the first batch."""
+    return int(json.loads(cell.options).get("warm_up_samples", 0)) if cell.source_split else 0
+
+
 def _seconds_per_image(cell: Protocol, network: nn.Module, images: torch.Tensor) -> float:
     """Time the second batch; zero for a method that fails, as it will in its cells."""
+    source = images[:2].repeat(8, 1, 1, 1) if cell.source_split else None  # what is timed does not depend on them
     try:
-        adapter = method_specs.build(network, cell.method, cell.options)
+        adapter = method_specs.build_for_trial(network, cell.method, cell.options, source)
         adapter(images)
         start = time.perf_counter()
         adapter(images)

@@ -41,7 +41,8 @@ class Result:
         per_pass: The accuracy per pass.
         cost: Passes, time and memory.
         trace: One row per batch with the columns of ``TRACE``, NaN where a method has no such value.
-        predictions: The predicted class of each image, by domain and then by index, whatever the order of the stream.
+        predictions: The predicted class of each image, by domain and then by index, whatever the order of the stream;
+            a scenario that leaves images out has those it shows.
         correct: Whether it is the label.
         warnings: The warnings that were raised, each once.
         seconds: The time the cell took.
@@ -61,7 +62,13 @@ class Result:
     seconds: float
 
 
-def evaluate(protocol: Protocol, domains: Sequence[Images], model: nn.Module, cache: Path | None = None) -> Result:
+def evaluate(
+    protocol: Protocol,
+    domains: Sequence[Images],
+    model: nn.Module,
+    cache: Path | None = None,
+    source_split: Images | None = None,
+) -> Result:
     """Run one cell.
 
     Args:
@@ -69,22 +76,30 @@ def evaluate(protocol: Protocol, domains: Sequence[Images], model: nn.Module, ca
         domains: The images, in the order of the protocol's corruptions.
         model: The source model.
         cache: The directory of cached source predictions; None computes them.
+        source_split: The clean images of the protocol's source split; a method gets source images from nowhere else.
 
     Returns:
         The accuracy, calibration, cost, trace and predictions.
 
     Raises:
-        TTCError: If the method rejects the model or a batch.
+        TTCError: If the method rejects the model or a batch, or the source split is not the protocol's.
     """
+    if (source_split.checksum if source_split else "") != protocol.source_checksum:
+        raise TTCError(
+            f"the protocol states the source split '{protocol.source_split}'; pass these images and no others"
+        )
     start = time.perf_counter()
     labels = [np.asarray(domain.labels, dtype=np.int64) for domain in domains]
-    stream = list(scenarios.stream(Spec.read(protocol.scenario), labels, protocol.batch_size, protocol.seed))
-    _require_each_image_once(stream, [len(there) for there in labels])
+    scenario = Spec.read(protocol.scenario)
+    stream = list(scenarios.stream(scenario, labels, protocol.batch_size, protocol.seed))
+    sizes = [len(there) for there in labels]
+    shown = _images_shown(stream, sizes, all_of_them=not scenarios.SCENARIOS[scenario.name].subsamples)
     scores = _Scores(labels, domains[0].num_classes, passes=1 + max(batch.epoch for batch in stream))
     meter, trace = Meter(), np.full((len(stream), len(TRACE)), np.nan, np.float32)
     with _seeded(protocol.seed), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        adapter = method_specs.build(model, protocol.method, protocol.options)
+        source = None if source_split is None else _tensor(protocol, source_split.pixels(range(len(source_split))))
+        adapter = method_specs.build(model, protocol.method, protocol.options, source)
         _warm_up(adapter, _tensor(protocol, domains[0].pixels([0])))
         observer = Observer(adapter)
         with meter.attached(adapter):
@@ -94,15 +109,15 @@ def evaluate(protocol: Protocol, domains: Sequence[Images], model: nn.Module, ca
                 if batch.reset:
                     adapter.reset()
                 trace[row] = (*scores.add(batch, predict_batch(batch)), *observer.pop())
-    correct, predictions = scores.correct[-1], scores.predictions[-1]
-    every = np.concatenate(labels)
+    correct, predictions = scores.correct[-1][shown], scores.predictions[-1][shown]
+    kept = [int(part.sum()) for part in np.split(shown, np.cumsum(sizes)[:-1])]
     return Result(
         accuracy=float(correct.mean()),
-        nll=float(scores.nll.mean()),
-        ece=metrics.calibration_error(scores.confidence, correct),
-        per_class=metrics.class_accuracy(correct, every, domains[0].num_classes),
-        per_domain=[float(part.mean()) for part in np.split(correct, np.cumsum([len(there) for there in labels])[:-1])],
-        per_pass=[float(part.mean()) for part in scores.correct],
+        nll=float(scores.nll[shown].mean()),
+        ece=metrics.calibration_error(scores.confidence[shown], correct),
+        per_class=metrics.class_accuracy(correct, np.concatenate(labels)[shown], domains[0].num_classes),
+        per_domain=[float(part.mean()) for part in np.split(correct, np.cumsum(kept)[:-1])],
+        per_pass=[float(part[shown].mean()) for part in scores.correct],
         cost=meter.cost(adapter),
         trace=trace,
         predictions=predictions,
@@ -207,10 +222,16 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _require_each_image_once(stream: Sequence[Batch], sizes: Sequence[int]) -> None:
+def _images_shown(stream: Sequence[Batch], sizes: Sequence[int], *, all_of_them: bool) -> NDArray[np.bool_]:
+    """Return which images a stream shows, (N,): each once per pass, the same in every pass."""
     starts, total = np.cumsum([0, *sizes])[:-1], sum(sizes)
+    first: NDArray[np.int64] | None = None
     for epoch in range(1 + max(batch.epoch for batch in stream)):
         shown = [starts[batch.domain] + batch.image for batch in stream if batch.epoch == epoch]
         counts = np.bincount(np.concatenate(shown or [np.zeros(0, np.int64)]), minlength=total)
-        if len(counts) != total or (counts != 1).any():
+        first = counts if first is None else first
+        missing = (counts == 0).any() if all_of_them else not np.array_equal(counts, first)
+        if len(counts) != total or (counts > 1).any() or missing:
             raise TTCError(f"a scenario must show every image once per pass; pass {epoch} of this one does not")
+    assert first is not None
+    return first > 0

@@ -11,11 +11,12 @@ import ttc
 from ttc.bench import method_specs, scenarios
 from ttc.bench.protocol import Protocol
 from ttc.bench.scenarios import CLEAN, SCENARIOS, Domain
+from ttc.bench.source_split import SourceSplit
 from ttc.bench.spec import Spec
 from ttc.bench.workload import ResolvedWorkload
 from ttc.core import Classifier
 from ttc.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, GROUPS, SEVERITIES
-from ttc.data import Images
+from ttc.data import Images, as_tensor
 from ttc.errors import TTCError, unknown
 
 PAPER = ("source", "norm", "t3a", "tent", "eta", "tipi", "ttc")
@@ -68,13 +69,15 @@ def cells(grid: Grid, workload: ResolvedWorkload) -> list[Protocol]:
     checksums = {method: method_specs.method_checksum(method) for method in methods}
     chosen = list(dict.fromkeys(scenarios.with_defaults(scenario) for scenario in grid.scenarios))
     found: dict[str, Protocol] = {}
-    for seed, scenario, batch_size, severity in product(grid.seeds, chosen, grid.batch_sizes, grid.severities):
+    for seed, scenario, asked_size, severity in product(grid.seeds, chosen, grid.batch_sizes, grid.severities):
+        batch_size = SCENARIOS[scenario.name].batch_size or asked_size  # a protocol states the batches as they are
         for group, level in _groups(scenario, names, severity):
             domains = [workload.domain(one, grid.images) for one in scenarios.domains_of(scenario, group, level)]
             classes = domains[0].num_classes
             if not found:
                 _check_head(workload, classes, grid)
             for method in methods:
+                split = _source_split(method, workload, len(domains[0]))
                 protocol = Protocol(
                     dataset=workload.names.dataset_name,
                     data_checksum=data_checksum(domains),
@@ -88,12 +91,14 @@ def cells(grid: Grid, workload: ResolvedWorkload) -> list[Protocol]:
                     seed=seed,
                     batch_size=batch_size,
                     scenario=str(scenario),
-                    optimizer=_optimizer(method, workload, classes, grid),
+                    optimizer=_optimizer(method, workload, classes, grid, split),
                     dtype=grid.dtype,
                     device=grid.device,
                     threads=grid.threads,
                     version=ttc.__version__,
                     method_checksum=checksums[method],
+                    source_split=split.label if split else "",
+                    source_checksum=split.checksum if split else "",
                 )
                 found[protocol.hash] = protocol
     if not found:
@@ -165,7 +170,17 @@ def _check_head(workload: ResolvedWorkload, num_classes: int, grid: Grid) -> Non
         )
 
 
-def _optimizer(method: Spec, workload: ResolvedWorkload, num_classes: int, grid: Grid) -> str:
+def _source_split(method: Spec, workload: ResolvedWorkload, images: int) -> SourceSplit | None:
+    asked = method_specs.source_images_asked(method.name)
+    try:
+        return workload.source_split(images, asked) if asked else None
+    except TTCError as error:
+        raise TTCError(f"'{method.name}' needs source images: {error}") from error
+
+
+def _optimizer(
+    method: Spec, workload: ResolvedWorkload, num_classes: int, grid: Grid, split: SourceSplit | None
+) -> str:
     """Describe the optimizer that a method builds for this model, built once.
 
     An invalid value of an option is rejected here; a method of the table that cannot be built even with its defaults
@@ -175,7 +190,8 @@ def _optimizer(method: Spec, workload: ResolvedWorkload, num_classes: int, grid:
     if key not in workload.optimizers:
         network = workload.network(num_classes, grid.dtype, grid.device)
         try:
-            adapter = method_specs.build(network, method.name, method_specs.options_json(method))
+            few = None if split is None else as_tensor(split.pixels(range(min(2, len(split)))))
+            adapter = method_specs.build_for_trial(network, method.name, method_specs.options_json(method), few)
             workload.optimizers[key] = method_specs.describe_optimizers(adapter)
         except Exception as error:
             given = method.is_address or method != method_specs.with_defaults(Spec(method.name))

@@ -85,23 +85,39 @@ def options_json(spec: Spec) -> str:
     return json.dumps(dict(spec.options), sort_keys=True, allow_nan=False)
 
 
-def build(model: nn.Module, method: str, options: str) -> Adapter:
+def build(model: nn.Module, method: str, options: str, source_images: Tensor | None = None) -> Adapter:
     """Build the adapter of a protocol's method.
 
     Args:
         model: The source model.
         method: The protocol's method; a ``module:function`` is imported.
         options: The protocol's options.
+        source_images: The images (M, C, H, W) of the protocol's source split, for a method that needs them.
 
     Raises:
         TTCError: If the method rejects an option or the model.
     """
     values: dict[str, Any] = {name: _resolve(name, value) for name, value in json.loads(options).items()}
+    if source_images is not None:
+        values["source_images"] = source_images
     builder = import_callable(method) if ":" in method else method
     try:
         return adapt(model, builder, **values)
     except TypeError as error:
         raise TTCError(f"'{method}' rejects the options {options}: {error}") from error
+
+
+def build_for_trial(model: nn.Module, method: str, options: str, source_images: Tensor | None = None) -> Adapter:
+    """Build an adapter to look at or to time: as :func:`build` does, without a warm-up on source images."""
+    values = json.loads(options)
+    if "warm_up_samples" in values:
+        values["warm_up_samples"] = 0
+    return build(model, method, json.dumps(values), source_images)
+
+
+def source_images_asked(method: str) -> int:
+    """Return how many source images a method asks for; 0 if it needs none."""
+    return 0 if ":" in method else find_method(method).source_images
 
 
 def describe_optimizers(adapter: Adapter) -> str:

@@ -32,6 +32,8 @@ class Protocol:
         threads: Torch threads: sums are rounded in another order when they are split among more threads.
         version: The version of ttc.
         method_checksum: The SHA-256 of the source file of a user's own builder, else empty.
+        source_split: The clean images that a method which needs source images gets: dataset and number, else empty.
+        source_checksum: The checksum of these images, else empty.
 
     Raises:
         TTCError: If a number is out of range.
@@ -55,6 +57,8 @@ class Protocol:
     threads: int
     version: str
     method_checksum: str = ""
+    source_split: str = ""
+    source_checksum: str = ""
 
     def __post_init__(self) -> None:
         for name, least in {"images": 1, "batch_size": 1, "seed": 0, "threads": 1, "severity": 0}.items():
@@ -69,8 +73,9 @@ class Protocol:
     def json(self) -> str:
         """Return the canonical JSON that is hashed: sorted keys, no blanks, ASCII."""
         values = asdict(self)
-        if not self.method_checksum:
-            del values["method_checksum"]  # so that the methods of the package hash as before there was this field
+        for name in ("method_checksum", "source_split", "source_checksum"):
+            if not values[name]:
+                del values[name]  # so that cells without it hash as before there was this field
         return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod

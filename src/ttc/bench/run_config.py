@@ -24,6 +24,7 @@ _WORKLOAD = {
     "checkpoint": "checkpoint",
     "data": "root",
     "statistics": "statistics",
+    "source_split": "source_split",
 }
 
 
@@ -147,6 +148,7 @@ _KINDS: dict[str, Callable[[str, object], Any]] = {
     "checkpoint": _path,
     "statistics": _string,
     "data": _path,
+    "source_split": _string,
     "store": _path,
     "workers": _number,
     "threads": _number,

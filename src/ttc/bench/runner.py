@@ -91,8 +91,13 @@ def evaluate_cell(workload: ResolvedWorkload, protocol: Protocol) -> Result:
         raise TTCError(f"the images of {protocol.domain} changed while the grid ran; run the same command again")
     if method_specs.method_checksum(Spec(protocol.method)) != protocol.method_checksum:
         raise TTCError(f"the source file of {protocol.method} changed while the grid ran; run the same command again")
+    split = None
+    if protocol.source_split:
+        split = workload.source_split(protocol.images, method_specs.source_images_asked(protocol.method))
+        if split.checksum != protocol.source_checksum:
+            raise TTCError(f"the images of {split.label} changed while the grid ran; run the same command again")
     network = workload.network(images[0].num_classes, protocol.dtype, protocol.device)
-    return evaluate(protocol, images, network, workload.cache)
+    return evaluate(protocol, images, network, workload.cache, split)
 
 
 def preparations(cells: Sequence[Protocol], workload: ResolvedWorkload) -> list[Preparation]:

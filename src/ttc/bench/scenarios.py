@@ -85,6 +85,35 @@ def label_shift(labels: DomainLabels, batch_size: int, seed: int, *, alpha: floa
         yield from _cut(domain, _uneven(there, batch_size, np.random.default_rng([seed, domain]), alpha), batch_size)
 
 
+def long_tailed(labels: DomainLabels, batch_size: int, seed: int, *, ratio: float = 10.0) -> Stream:
+    """Each domain with a reset before and a long tail of rare classes; images are left out, the same for every seed.
+
+    Of the K classes, class k keeps its first n·ratio^(-k/(K-1)) images, n being the size of the smallest class, and at
+    least one: ``ratio`` is how many times more frequent the first class is than the last. The seed shuffles what is
+    left.
+    """
+    if ratio < 1:
+        raise TTCError(f"the ratio of long-tailed must be at least 1, got {ratio}")
+    for domain, there in enumerate(labels):
+        chosen = _tail(there, ratio)
+        yield from _cut(domain, chosen[_shuffled(len(chosen), seed, domain)], batch_size)
+
+
+def recurring(labels: DomainLabels, batch_size: int, seed: int, *, rounds: int = 20) -> Stream:
+    """All domains one after another, round after round without a reset; each round is a pass in a new order."""
+    if rounds < 1:
+        raise TTCError(f"the rounds of recurring must be at least 1, got {rounds}")
+    for epoch in range(rounds):
+        for domain, there in enumerate(labels):
+            for batch in _cut(domain, _shuffled(len(there), seed, domain, epoch), batch_size):
+                yield batch._replace(epoch=epoch, reset=False)
+
+
+def single_image(labels: DomainLabels, batch_size: int, seed: int) -> Stream:
+    """Each domain in shuffled order, with a reset before each, one image at a time whatever the batch size."""
+    return per_domain(labels, 1, seed)
+
+
 def repeated(labels: DomainLabels, batch_size: int, seed: int, *, epochs: int = 3) -> Stream:
     """Each domain several times, in a new order in each pass, with a reset before the first pass only."""
     if epochs < 1:
@@ -103,11 +132,15 @@ class Scenario:
         stream: Maps labels, batch size, seed and options (keyword-only) to batches.
         sequence: Whether one cell goes through all corruptions; else there is one cell per corruption.
         gradual: Whether the severity rises to the one given and falls again.
+        subsamples: Whether it leaves images out; the others show every image once per pass, which is checked.
+        batch_size: The one batch size it has; None for the one that is asked for.
     """
 
     stream: Callable[..., Stream]
     sequence: bool = False
     gradual: bool = False
+    subsamples: bool = False
+    batch_size: int | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -131,6 +164,9 @@ SCENARIOS: dict[str, Scenario] = {
     "gradual": Scenario(continual, sequence=True, gradual=True),
     "mixed": Scenario(mixed, sequence=True),
     "label-shift": Scenario(label_shift),
+    "long-tailed": Scenario(long_tailed, subsamples=True),
+    "recurring": Scenario(recurring, sequence=True),
+    "single-image": Scenario(single_image, batch_size=1),
     "repeated": Scenario(repeated),
 }
 """The scenarios by name."""
@@ -187,6 +223,15 @@ def _parts(order: Ints, batch_size: int) -> Iterator[Ints]:
 def _cut(domain: int, order: Ints, batch_size: int) -> Stream:
     for number, part in enumerate(_parts(order, batch_size)):
         yield Batch(np.full(len(part), domain), part, reset=number == 0)
+
+
+def _tail(labels: Ints, ratio: float) -> Ints:
+    classes, counts = np.unique(labels, return_counts=True)
+    kept = counts.min() * ratio ** (-np.arange(len(classes)) / max(1, len(classes) - 1))
+    parts = [
+        np.flatnonzero(labels == label)[: max(1, round(float(many)))] for label, many in zip(classes, kept, strict=True)
+    ]
+    return np.sort(np.concatenate(parts))
 
 
 def _uneven(labels: Ints, batch_size: int, random: np.random.Generator, alpha: float) -> Ints:

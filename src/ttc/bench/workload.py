@@ -10,6 +10,7 @@ from torch import nn
 
 from ttc import data, models
 from ttc.bench.scenarios import CLEAN, Domain
+from ttc.bench.source_split import REST, TRAINING, SourceSplit, SplitName, other_images, remaining_images
 from ttc.core.state import model_digest
 from ttc.data import Images, subset
 from ttc.errors import TTCError, unknown
@@ -25,6 +26,9 @@ class Workload:
         checkpoint: The weights of a model of the zoo: a path from the data directory, or from the current one.
         root: The data directory; else ``TTC_DATA``, else the platform's cache directory.
         statistics: A key of ``ttc.models.INPUT_STATISTICS``, in place of those of a zoo model.
+        source_split: Where methods that need source images get them from: ``clean`` or ``clean:N`` for clean images of
+            the dataset that are not in the evaluated stream, else a dataset, also ``cifar10-train`` or
+            ``cifar100-train``, with ``:N`` for the number of images.
     """
 
     dataset: str = "embedded"
@@ -32,6 +36,7 @@ class Workload:
     checkpoint: Path | None = None
     root: Path | None = None
     statistics: str | None = None
+    source_split: str = REST
 
     @property
     def cache(self) -> Path:
@@ -48,14 +53,19 @@ class Workload:
         """Find the data and the model; each is loaded at its first use, and once.
 
         Raises:
-            TTCError: If there is no dataset of that name.
+            TTCError: If there is no dataset or source split of that name.
         """
         kind, _, path = self.dataset.partition(":")
         dataset = f"{kind}:{Path(path).absolute()}" if path else kind
+        split = SplitName.read(self.source_split)
+        if split.dataset not in {REST, *TRAINING}:
+            _find_dataset(split.dataset)
+        kind, _, path = self.source_split.partition(":")
+        source = f"{kind}:{Path(path).absolute()}" if kind == "folder" and path else self.source_split
         root, checkpoint = data.data_root(self.root), self.checkpoint
         if checkpoint is not None:
             checkpoint = root / checkpoint if (root / checkpoint).exists() else checkpoint.absolute()
-        return ResolvedWorkload(replace(self, dataset=dataset, checkpoint=checkpoint, root=root))
+        return ResolvedWorkload(replace(self, dataset=dataset, checkpoint=checkpoint, root=root, source_split=source))
 
 
 class ResolvedWorkload:
@@ -73,6 +83,7 @@ class ResolvedWorkload:
         self._dataset = _find_dataset(names.dataset)
         self._clean: Images | None = None
         self._domains: dict[tuple[Domain, int | None, bool], Images] = {}
+        self._splits: dict[tuple[int, int], SourceSplit] = {}
         self._networks: dict[tuple[int, str, str], nn.Module] = {}
         self._digests: dict[int, str] = {}
 
@@ -105,6 +116,27 @@ class ResolvedWorkload:
             self._domains[key] = self._load(domain, images, cached)
         return self._domains[key]
 
+    def source_split(self, images: int, asked: int) -> SourceSplit:
+        """Return the source split for a stream.
+
+        Args:
+            images: How many images of the dataset each domain of the stream has.
+            asked: How many source images the method asks for.
+
+        Raises:
+            TTCError: If there are not enough images that are not in the stream.
+        """
+        if (images, asked) not in self._splits:
+            clean, by_class, root = self._clean_images(), self._dataset.by_class, data.data_root(self.names.root)
+            name = SplitName.read(self.names.source_split)
+            if name.dataset == REST:
+                found = remaining_images(clean, images, by_class, name, asked)
+            else:
+                read = TRAINING.get(name.dataset) or _find_dataset(name.dataset).clean
+                found = other_images(read(root), _take(clean, images, by_class), name, asked)
+            self._splits[images, asked] = found
+        return self._splits[images, asked]
+
     def network(self, num_classes: int, dtype: str = "float32", device: str = "cpu") -> nn.Module:
         """Return the source model; adapters copy it.
 
@@ -131,12 +163,15 @@ class ResolvedWorkload:
         dataset, root = self._dataset, data.data_root(self.names.root)
         if domain.corruption != CLEAN and dataset.published is not None:
             return _take(dataset.published(root, *domain), images, dataset.by_class)
-        if self._clean is None:
-            self._clean = dataset.clean(root)
-        clean = _take(self._clean, images, dataset.by_class)
+        clean = _take(self._clean_images(), images, dataset.by_class)
         if domain.corruption == CLEAN:
             return clean
         return data.corrupt_images(clean, *domain, cache=self.cache if cached else None)
+
+    def _clean_images(self) -> Images:
+        if self._clean is None:
+            self._clean = self._dataset.clean(data.data_root(self.names.root))
+        return self._clean
 
 
 @dataclass(frozen=True)

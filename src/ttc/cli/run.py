@@ -32,7 +32,8 @@ def run(
         typer.Option(
             "--scenarios",
             "--scenario",
-            help="per-domain, continual, episodic, gradual, mixed, label-shift(alpha=0.1), repeated(epochs=3).",
+            help="per-domain, continual, episodic, gradual, mixed, label-shift(alpha=0.1), long-tailed(ratio=10), "
+            "recurring(rounds=20), repeated(epochs=3), single-image.",
         ),
     ] = None,
     dataset: Annotated[
@@ -52,6 +53,13 @@ def run(
     statistics: StatisticsOption = None,
     data: Annotated[
         Path | None, typer.Option(help="The data directory; else TTC_DATA, else the cache directory.")
+    ] = None,
+    source_split: Annotated[
+        str | None,
+        typer.Option(
+            help="Where eata and rmt get source images: clean[:N] for clean images that are not evaluated (default), "
+            "cifar10-train[:N], cifar100-train[:N] or another dataset."
+        ),
     ] = None,
     store: Annotated[Path | None, typer.Option(help="The file of results. Default results.sqlite.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.", min=1)] = None,
@@ -85,6 +93,7 @@ def run(
         "checkpoint": checkpoint,
         "statistics": statistics,
         "data": data,
+        "source_split": source_split,
         "store": store,
         "workers": workers,
         "threads": threads,
@@ -119,5 +128,8 @@ def run(
     done = run_cells(wanted, workload, chosen.store, chosen.workers, console)
     console.print()
     print_summaries(console, summaries(done.rows))
+    for split in dict.fromkeys(cell.source_split for cell in wanted if cell.source_split):
+        names = dict.fromkeys(cell.method for cell in wanted if cell.source_split == split)
+        console.print(f"source images: {', '.join(names)} got the split {split}, without labels", markup=False)
     console.print(f"results are in {chosen.store}; to list them: ttc results --store {chosen.store}", markup=False)
     exit_if_failed(done, chosen.store, console)

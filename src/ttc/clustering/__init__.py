@@ -9,8 +9,8 @@ from ttc.clustering.assignment import (
     mean_of_probabilities,
     mean_of_views,
 )
-from ttc.clustering.augmentation import BatchAugmentation, Normalize
 from ttc.clustering.augmix import augmix
+from ttc.clustering.batch_augmentation import BatchAugmentation, Normalize
 from ttc.clustering.contrast import contrastive_loss
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, conservative_entropy, entropy, similarity

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from ttc.clustering.augmentation import Normalize, from_pixels, to_pixels
+from ttc.clustering.batch_augmentation import Normalize, from_pixels, to_pixels
 from ttc.clustering.image_operations import OPERATIONS
 
 PAIRS = tuple(itertools.combinations(range(len(OPERATIONS)), 2))  # 91 unordered pairs, applied in this order

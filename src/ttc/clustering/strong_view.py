@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ttc.clustering.augmentation import Normalize, from_pixels, gaussian_blur, to_pixels
+from ttc.clustering.batch_augmentation import Normalize, from_pixels, gaussian_blur, to_pixels
 from ttc.clustering.colour_jitter import (
     adjust_brightness,
     adjust_contrast,

@@ -140,8 +140,17 @@ class SubsetImages:
 
     @property
     def _indices(self) -> NDArray[np.int64]:
-        index = np.arange(self.count, dtype=np.int64)
-        return index * len(self.images) // self.count if self.by_class else index
+        return subset_indices(len(self.images), self.count, self.by_class)
+
+
+def subset_indices(total: int, count: int, by_class: bool = False) -> NDArray[np.int64]:
+    """Return which of ``total`` images a subset has: the first ones, or evenly spaced ones.
+
+    >>> subset_indices(10, 3).tolist(), subset_indices(10, 3, by_class=True).tolist()
+    ([0, 1, 2], [0, 3, 6])
+    """
+    index = np.arange(count, dtype=np.int64)
+    return index * total // count if by_class else index
 
 
 def subset(images: Images, count: int, by_class: bool = False) -> Images:

@@ -177,6 +177,14 @@ def _in_words(hint: Any) -> str:
             found += map(repr, get_args(member))
         else:
             origin = get_origin(member) or member
-            found.append("a callable" if origin is Callable else words.get(origin, str(origin)))
+            found.append("a callable" if origin is Callable else words.get(origin, _kind_in_words(origin)))
     *others, last = found
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def _kind_in_words(kind: Any) -> str:
+    """Say what a class is: "a tensor"; other annotations as they are written."""
+    if not isinstance(kind, type):
+        return str(kind)
+    name = kind.__name__.lower()
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"

@@ -207,7 +207,7 @@ METHOD = Method(
     build=roid,
     changes=("norm affine",),
     forwards=(1, 2),
-    backwards=1,
+    backwards=(1, 2),
     needs=("large batches",),
     paper="Marsden 2024",
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import ttc
 from ttc.clustering import BatchAugmentation
-from ttc.clustering.augmentation import from_pixels, gaussian_blur, to_pixels
+from ttc.clustering.batch_augmentation import from_pixels, gaussian_blur, to_pixels
 
 IMAGES = torch.rand(4, 3, 8, 10, generator=torch.Generator().manual_seed(0))
 ONE: dict[str, Any] = dict.fromkeys(("brightness", "contrast", "saturation", "gamma"), (1.0, 1.0))
