@@ -163,7 +163,7 @@ def made_place(path: Path, per_class: int = 12) -> None:
     (path / "small_nets.py").write_text(NETS)
     (path / "own_methods.py").write_text(BUILDERS)
     for label, colour in enumerate(("blue", "green", "red")):
-        folder = path / "pictures" / colour
+        folder = path / "photos" / colour
         folder.mkdir(parents=True)
         for number in range(per_class):
             pixels = random.integers(0, 200, (16, 16, 3), dtype=np.uint8)
@@ -171,5 +171,5 @@ def made_place(path: Path, per_class: int = 12) -> None:
             Image.fromarray(pixels).save(folder / f"{number:02}.png")
 
 
-def workload(model: str = "small_nets:small", dataset: str = "folder:pictures", **changes: Any) -> ResolvedWorkload:
+def workload(model: str = "small_nets:small", dataset: str = "imagefolder:photos", **changes: Any) -> ResolvedWorkload:
     return Workload(dataset, model, **changes).resolve()

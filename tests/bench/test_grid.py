@@ -28,7 +28,7 @@ def test_the_default_grid_is_the_papers_table(place: Path) -> None:
 
 def test_a_cell_states_everything(place: Path) -> None:
     (cell,) = cells(Grid(specs("ttc(bandwidth=2)"), ("fog",), (3,), 6), workload())
-    assert (cell.dataset, cell.model, cell.images) == ("folder:pictures", "small_nets:small", 6)
+    assert (cell.dataset, cell.model, cell.images) == ("imagefolder:photos", "small_nets:small", 6)
     assert (cell.optimizer, cell.dtype, cell.device, cell.threads) == ("Adam(lr=0.001)", "float32", "cpu", 1)
     assert '"bandwidth": 2' in cell.options
     assert '"select_on": "fused"' in cell.options
@@ -55,7 +55,7 @@ def test_clean_images_have_severity_zero_once(place: Path) -> None:
 
 def test_the_hash_does_not_depend_on_where_the_files_are(place: Path) -> None:
     grid = Grid(specs("norm"), ("fog",), images=4)
-    (here,), (there,) = (cells(grid, workload(dataset=f"folder:{path}")) for path in ("pictures", place / "pictures"))
+    (here,), (there,) = (cells(grid, workload(dataset=f"imagefolder:{path}")) for path in ("photos", place / "photos"))
     assert here.hash == there.hash
 
 
@@ -86,7 +86,7 @@ def test_changed_weights_change_the_hash(place: Path) -> None:
         (Grid(batch_sizes=(0,)), "the batch size must be at least 1, got 0"),
         (Grid(seeds=(-1,)), "the seed must be at least 0, got -1"),
         (Grid(images=0), "the number of images must be at least 1, got 0"),
-        (Grid(images=37), "pictures has 36 images, 37 requested"),
+        (Grid(images=37), "photos has 36 images, 37 requested"),
         (Grid(threads=0), "the number of threads must be at least 1"),
         (Grid(dtype="float16x"), "unknown dtype 'float16x' .*; choose from: float32, float64, bfloat16"),
         (Grid(device="gpu"), "there is no device 'gpu'; choose cpu, cuda or cuda:0"),

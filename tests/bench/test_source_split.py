@@ -50,10 +50,14 @@ def test_the_split_is_part_of_the_protocol_of_methods_that_get_it(place: Path) -
 @pytest.mark.parametrize(
     ("split", "images", "sentence"),
     [
-        ("clean", 36, "'eata' needs source images: no clean image of pictures is left .*: all 36 are in the stream; "),
-        ("clean:30", 12, "needs 30 images and 24 of pictures are not in the stream; evaluate fewer with --images"),
-        ("folder:pictures", 12, "12 images of the source split folder:pictures:36 are in the evaluated stream too"),
-        ("folder:pictures:99", 12, "pictures has 36 images, 99 requested as source split"),
+        ("clean", 36, "'eata' needs source images: no clean image of photos is left .*: all 36 are in the stream; "),
+        ("clean:30", 12, "needs 30 images and 24 of photos are not in the stream; evaluate fewer with --images"),
+        (
+            "imagefolder:photos",
+            12,
+            "12 images of the source split imagefolder:photos:36 are in the evaluated stream too",
+        ),
+        ("imagefolder:photos:99", 12, "photos has 36 images, 99 requested as source split"),
         ("embedded:5", 12, r"the source split has images of \(32, 32\) pixels, the stream of \(16, 16\)"),
         ("cifar11", 12, "unknown dataset 'cifar11'"),
         ("clean:0", 12, "a source split has at least 1 image"),
@@ -65,12 +69,12 @@ def test_a_missing_split_is_rejected_before_anything_runs(split: str, images: in
 
 
 def test_another_dataset_may_be_the_split(place: Path) -> None:
-    for path in sorted((place / "pictures").rglob("*.png")):
-        inverted = place / "inverted" / path.relative_to(place / "pictures")
+    for path in sorted((place / "photos").rglob("*.png")):
+        inverted = place / "inverted" / path.relative_to(place / "photos")
         inverted.parent.mkdir(parents=True, exist_ok=True)
         ImageOps.invert(Image.open(path)).save(inverted)
-    _, eata = planned(36, source_split="folder:inverted:7")
-    assert eata.source_split == "folder:inverted:7"
+    _, eata = planned(36, source_split="imagefolder:inverted:7")
+    assert eata.source_split == "imagefolder:inverted:7"
 
 
 def test_a_method_gets_no_other_images(model: nn.Module) -> None:
@@ -81,8 +85,8 @@ def test_a_method_gets_no_other_images(model: nn.Module) -> None:
 
 
 def test_names_and_subsets() -> None:
-    assert SplitName.read("folder:a/b@32").size is None
-    assert SplitName.read("folder:a/b:4").label == "folder:b"
+    assert SplitName.read("imagefolder:a/b@32").size is None
+    assert SplitName.read("imagefolder:a/b:4").label == "imagefolder:b"
     whole = domain(60)
     split = remaining_images(whole, 20, True, SplitName("clean", 10), 2000)
     assert len(split) == 10

@@ -62,9 +62,9 @@ def test_a_subset_of_class_folders_has_every_class(place: Path) -> None:
     assert np.bincount(images.labels).tolist() == [2, 2, 2]
     whole = workload().domain(CLEAN, None)
     np.testing.assert_array_equal(images.pixels([0, 5]), whole.pixels([0, 30]))
-    assert images.name == "pictures[6 spread]"
+    assert images.name == "photos[6 spread]"
     assert images.checksum != whole.checksum
-    assert len(workload(dataset="folder:pictures@8").domain(CLEAN, 3).pixels([0])[0]) == 8
+    assert len(workload(dataset="imagefolder:photos@8").domain(CLEAN, 3).pixels([0])[0]) == 8
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_a_subset_of_class_folders_has_every_class(place: Path) -> None:
             r"unknown dataset 'cifar11' \(did you mean 'cifar10'\?\); choose from: embedded, cifar10",
         ),
         ({"dataset": "cifar10"}, "CIFAR-10 .*was not found at .*ttc data fetch cifar10"),
-        ({"dataset": "folder:absent"}, "absent"),
+        ({"dataset": "imagefolder:absent"}, "absent"),
         ({"model": "resnet20"}, "the model 'resnet20' comes without weights; give them with --checkpoint FILE"),
         ({"model": "resnet21"}, "unknown model 'resnet21'"),
         (
             {"model": "embedded", "checkpoint": Path("mine.pt")},
             "the embedded model has fixed weights, .*: to set any of them, name an architecture",
         ),
-        ({"model": "small_nets:few"}, "has 2 classes and folder:pictures has 3; choose a --model"),
+        ({"model": "small_nets:few"}, "has 2 classes and imagefolder:photos has 3; choose a --model"),
     ],
 )
 def test_invalid_workloads_are_rejected(changes: dict[str, Any], sentence: str, place: Path) -> None:

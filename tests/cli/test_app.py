@@ -19,7 +19,10 @@ def test_the_package_runs_as_a_module() -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("run", ["folder:PATH[@SIZE]", "package.module:function", "runs its code", "--allow-code", "--statistics"]),
+        (
+            "run",
+            ["imagefolder:PATH[@SIZE]", "package.module:function", "runs its code", "--allow-code", "--statistics"],
+        ),
         ("adapt", ["[default: (adapted/MODEL-IMAGES)]", "--statistics", "--no-labels"]),
         ("inspect", ["--statistics", "runs its code"]),
     ],

@@ -21,7 +21,7 @@ from ttc.cli.app import app
 from ttc.errors import TTCError
 from ttc.models import build
 
-WORKLOAD = ["--dataset", "folder:pictures", "--model", "small_nets:small", "--images", "12", "--batch-size", "5"]
+WORKLOAD = ["--dataset", "imagefolder:photos", "--model", "small_nets:small", "--images", "12", "--batch-size", "5"]
 GRID = [*WORKLOAD, "--methods", "norm,tent", "--corruptions", "fog,contrast", "--seeds", "0,1", "--store", "a.sqlite"]
 
 
@@ -62,7 +62,7 @@ def test_a_dry_run_writes_nothing(place: Path) -> None:
 def test_a_grid_from_a_file(place: Path) -> None:
     Path("grid.toml").write_text(
         'methods = ["norm", {name = "ttc", bandwidth = 2}]\ncorruptions = ["fog", "clean"]\nimages = 12\n'
-        'dataset = "folder:pictures"\nmodel = "small_nets:small"\nstore = "b.sqlite"\nworkers = 1\n'
+        'dataset = "imagefolder:photos"\nmodel = "small_nets:small"\nstore = "b.sqlite"\nworkers = 1\n'
         'scenarios = ["continual", "label-shift(alpha=0.5)", "repeated(epochs=2)"]\n'
     )
     with pytest.raises(TTCError, match=r"grid.toml names small_nets:small, whose code would run; .* add --allow-code"):

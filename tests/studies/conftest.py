@@ -15,7 +15,7 @@ from ttc.studies.measurements import Measurements, Plan
 from ttc.studies.profiles import Setup, setup
 from ttc.studies.study import Study
 
-SUBJECT = ["--dataset", "folder:pictures", "--model", "small_nets:small", "--workers", "1", "--images", "12"]
+SUBJECT = ["--dataset", "imagefolder:photos", "--model", "small_nets:small", "--workers", "1", "--images", "12"]
 
 
 def ttc(*arguments: str) -> tuple[int, str]:
@@ -43,7 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             code, output = ttc("reproduce", name, *SUBJECT, "--corruptions", corruptions)
             assert code == 0, output
             (place / f"{name}.txt").write_text(output)
-        flags = ["--dataset", "folder:pictures", "--model", "small_nets:small", "--workers", "1", "--images", "9"]
+        flags = ["--dataset", "imagefolder:photos", "--model", "small_nets:small", "--workers", "1", "--images", "9"]
         assert ttc("run", *flags, "--methods", "norm,ttc", "--corruptions", "fog,snow")[0] == 0
         code, output = ttc("report")
         assert code == 0, output

@@ -105,7 +105,7 @@ def test_the_page_states_every_protocol(finished: Path) -> None:
 
 
 def test_features_are_those_of_the_predictions(there: Path) -> None:
-    found = setup("embedded", "cifar10c", dataset="folder:pictures", model="small_nets:small")
+    found = setup("embedded", "cifar10c", dataset="imagefolder:photos", model="small_nets:small")
     cell = next(
         cell
         for cell in read_findings(there / "reproduction/embedded/density.json").cells
@@ -214,7 +214,7 @@ def test_a_stop_says_how_to_go_on(there: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_failed_cells_leave_gaps_and_are_told(there: Path) -> None:
-    flags = ["--dataset", "folder:pictures", "--model", "small_nets:plain", "--workers", "1", "--images", "6"]
+    flags = ["--dataset", "imagefolder:photos", "--model", "small_nets:plain", "--workers", "1", "--images", "6"]
     code, output = ttc(
         "reproduce", "collapse", *flags, "--corruptions", "fog", "--store", "plain.sqlite", "-o", "plain"
     )

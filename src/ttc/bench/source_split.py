@@ -22,7 +22,7 @@ TRAINING: dict[str, Callable[[Path], Images]] = {
 
 
 class SplitName(NamedTuple):
-    """A source split as it is written: ``clean``, ``clean:500``, ``cifar10-train:2000``, ``folder:PATH:200``.
+    """A source split as it is written: ``clean``, ``clean:500``, ``cifar10-train:2000``, ``imagefolder:PATH:200``.
 
     Args:
         dataset: ``clean`` or the name of a dataset.
@@ -42,8 +42,8 @@ class SplitName(NamedTuple):
         Example:
             >>> SplitName.read("clean:500")
             SplitName(dataset='clean', size=500)
-            >>> SplitName.read("folder:holiday/images").dataset
-            'folder:holiday/images'
+            >>> SplitName.read("imagefolder:holiday/images").dataset
+            'imagefolder:holiday/images'
         """
         name, _, count = text.rpartition(":")
         if not name or not count.isdigit():

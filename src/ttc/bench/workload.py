@@ -13,7 +13,9 @@ from ttc.bench.scenarios import CLEAN, Domain
 from ttc.bench.source_split import REST, TRAINING, SourceSplit, SplitName, other_images, remaining_images
 from ttc.core.state import model_digest
 from ttc.data import Images, subset
+from ttc.data.named import is_sorted_by_class
 from ttc.errors import TTCError, unknown
+from ttc.models.model_input import stated_fitting
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class Workload:
     """The names of a dataset and a model, and where files are.
 
     Args:
-        dataset: A key of ``DATASETS``, or ``folder:PATH`` with one folder per class, ``folder:PATH@224`` to resize.
+        dataset: A key of ``DATASETS``; ``cifar10:PATH`` or ``cifar100:PATH``; or ``imagefolder:PATH`` with one folder
+            per class, whose images are fitted to the model, or to ``imagefolder:PATH@224`` pixels.
         model: ``embedded`` or a name that :func:`ttc.models.build` knows.
         checkpoint: The weights of a model of the zoo: a path from the data directory, or from the current one.
         root: The data directory; else ``TTC_DATA``, else the platform's cache directory.
@@ -61,7 +64,7 @@ class Workload:
         if split.dataset not in {REST, *TRAINING}:
             _find_dataset(split.dataset)
         kind, _, path = self.source_split.partition(":")
-        source = f"{kind}:{Path(path).absolute()}" if kind == "folder" and path else self.source_split
+        source = f"{kind}:{Path(path).absolute()}" if kind == "imagefolder" and path else self.source_split
         root, checkpoint = data.data_root(self.root), self.checkpoint
         if checkpoint is not None:
             checkpoint = root / checkpoint if (root / checkpoint).exists() else checkpoint.absolute()
@@ -132,8 +135,9 @@ class ResolvedWorkload:
             if name.dataset == REST:
                 found = remaining_images(clean, images, by_class, name, asked)
             else:
-                read = TRAINING.get(name.dataset) or _find_dataset(name.dataset).clean
-                found = other_images(read(root), _take(clean, images, by_class), name, asked)
+                read = TRAINING.get(name.dataset)
+                source = read(root) if read else self._open(name.dataset)
+                found = other_images(source, _take(clean, images, by_class), name, asked)
             self._splits[images, asked] = found
         return self._splits[images, asked]
 
@@ -170,13 +174,20 @@ class ResolvedWorkload:
 
     def _clean_images(self) -> Images:
         if self._clean is None:
-            self._clean = self._dataset.clean(data.data_root(self.names.root))
+            self._clean = self._open(self.names.dataset)
         return self._clean
+
+    def _open(self, dataset: str) -> Images:
+        """Open the clean images of a dataset; those of a folder are fitted to the model."""
+        known, root = _find_dataset(dataset), data.data_root(self.names.root)
+        if known.clean is not None:
+            return known.clean(root)
+        return data.open_dataset(dataset, root, stated_fitting(models.build(self.names.model, pretrained=False)))
 
 
 @dataclass(frozen=True)
 class _Dataset:
-    clean: Callable[[Path], Images]
+    clean: Callable[[Path], Images] | None  # None: opened by name, fitted to the model
     published: Callable[[Path, str, int], Images] | None = None  # None: corrupted here
     by_class: bool = False  # sorted by class: a subset of it is spread over the whole
 
@@ -198,13 +209,10 @@ DATASETS: dict[str, _Dataset] = {
 
 def _find_dataset(name: str) -> _Dataset:
     kind, _, place = name.partition(":")
-    if kind == "folder" and place:
-        path, _, size = place.rpartition("@")
-        if path and size.isdigit():
-            return _Dataset(lambda root: data.image_folder(Path(path), int(size)), by_class=True)
-        return _Dataset(lambda root: data.image_folder(Path(place)), by_class=True)
+    if place and kind in {"imagefolder", "cifar10", "cifar100"}:
+        return _Dataset(None, by_class=is_sorted_by_class(name))
     if name not in DATASETS:
-        raise unknown("dataset", name, [*DATASETS, "folder:PATH"])
+        raise unknown("dataset", name, [*DATASETS, "cifar10:PATH", "cifar100:PATH", "imagefolder:PATH"])
     return DATASETS[name]
 
 

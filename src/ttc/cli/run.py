@@ -39,7 +39,8 @@ def run(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="embedded, cifar10, cifar10-c, cifar100, cifar100-c, imagenet, imagenet-c, folder:PATH[@SIZE]."
+            help="embedded, cifar10[:PATH], cifar10-c, cifar100[:PATH], cifar100-c, imagenet, imagenet-c, "
+            "imagefolder:PATH[@SIZE]."
         ),
     ] = None,
     model: Annotated[
