@@ -13,6 +13,7 @@ SHOWN = {  # two accuracies each: the second must be the higher one
     "adapt_custom_model": r"fog +as trained +([\d.]+) % +adapted +([\d.]+) %",
     "folder_of_images": r"as trained +([\d.]+) %.*\nadapted +([\d.]+) %",
     "guard_a_stream": r"sorted\n(?:.*\n)*  unguarded +([\d.]+) %(?:.*\n)*  guarded +([\d.]+) %",
+    "lightning_test_loop": r"as trained +([\d.]+) %\nadapted +([\d.]+) %",
     "new_composition": r"gaussian_noise +([\d.]+) +[\d.]+ +([\d.]+)",
     "resume_saved_adaptation": r"never having stopped: True\n(?=(?:.*\n)*source +([\d.]+))(?:.*\n)*Tuesday +([\d.]+)",
 }

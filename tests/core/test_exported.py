@@ -65,6 +65,28 @@ def test_batch_statistics_become_those_of_the_images_given(method: str, model: n
     torch.testing.assert_close(module(images[:1]), module(images)[:1], rtol=1e-4, atol=1e-5)
 
 
+MORE_THAN_A_NETWORK = {"lame", "memo", "tast", "cotta", "rmt", "roid"}
+NEEDS = {"eata": 64, "rmt": 64}  # source images
+
+
+@pytest.mark.parametrize("name", sorted(name for name in ttc.METHODS if not name.startswith("tent+")))
+@pytest.mark.filterwarnings("ignore")
+def test_every_method_is_exported_exactly_or_rejected(name: str, model: nn.Module, stream: list[Tensor]) -> None:
+    options: dict[str, Any] = {"source_images": torch.rand(NEEDS[name], 3, 8, 8)} if name in NEEDS else {}
+    adapter = ttc.adapt(model, name, small_batches=True, **options)
+    for batch in stream:
+        adapter(batch)
+    needs_statistics = name in {"norm-blend", "memo"}
+    arguments: dict[str, Any] = {"statistics": torch.cat(stream)} if needs_statistics else {}
+    if name in MORE_THAN_A_NETWORK:
+        with pytest.raises(ttc.TTCError, match="predicts with more than its network"):
+            adapter.export(**arguments)
+        return
+    second = len(adapter.export_base.export_parts().views) > 1
+    module, images = adapter.export(second_view=second, **arguments), torch.cat(stream)
+    torch.testing.assert_close(module(images), adapter.predict(images), rtol=1e-3, atol=1e-3)
+
+
 def test_a_window_has_its_own_images(model: nn.Module, stream: list[Tensor]) -> None:
     adapter = adapted(model, stream, "tent", small_batches="window")
     assert adapter.recent_images is not None
@@ -127,8 +149,15 @@ def test_torch_export_and_pickle_take_it(model: nn.Module, stream: list[Tensor])
 def test_what_cannot_be_exported_says_why(
     method: str, options: dict[str, Any], arguments: dict[str, Any], message: str, model: nn.Module
 ) -> None:
+    adapter = ttc.adapt(model, method, **options)
+    adapter.predict(torch.rand(4, 3, 8, 8))
     with pytest.raises(ttc.TTCError, match=message):
-        ttc.adapt(model, method, **options).export(**arguments)
+        adapter.export(**arguments)
+
+
+def test_a_module_is_compared_with_predictions(model: nn.Module) -> None:
+    with pytest.raises(ttc.TTCError, match="predict or adapt to a batch first"):
+        ttc.adapt(model, "source").export()
 
 
 def test_a_convolutional_head_is_not_replaced() -> None:

@@ -27,7 +27,7 @@ def test_a_guard_is_a_short_table(model: nn.Module, stream: list[Tensor]) -> Non
     guard.freeze()
     shown = repr(guard)
     assert "mode              frozen (level healthy)" in shown
-    assert "images            24 in 1 batches" in shown
+    assert "images            24 in 1 batch\n" in shown
     assert "event             freeze after 24: requested" in shown
     assert "method            ttc" in shown
 

@@ -174,7 +174,9 @@ class Adapter(Part, ABC):
             The module, which shares nothing with the adapter.
 
         Raises:
-            TTCError: If statistics are needed or not needed, or there is no second view to be exported.
+            TTCError: If statistics are needed or not needed, there is no second view to be exported, or the method
+                predicts with more than its network, as LAME does; also before the first batch, with which the module
+                is compared.
         """
         with self.lock, torch.inference_mode(False):
             return export_module(self, statistics, second_view=second_view)
@@ -191,6 +193,16 @@ class Adapter(Part, ABC):
     def export_parts(self) -> ExportParts:
         """Return what :meth:`export` needs to know of a method that predicts with more than its model's logits."""
         return ExportParts()
+
+    @property
+    def export_base(self) -> "Adapter":
+        """The adapter whose predictions :meth:`export` copies: this one, unless it wraps another."""
+        return self
+
+    @property
+    def accepted_shapes(self) -> frozenset[torch.Size]:
+        """The image shapes (C, H, W) that were predicted so far."""
+        return frozenset(self._accepted)
 
     @property
     def recent_images(self) -> Tensor | None:

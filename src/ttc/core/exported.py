@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ttc.core.classifier import Classifier
 from ttc.core.interface import ModelInterface, PixelNormalization
 from ttc.core.part import Part
-from ttc.core.statistics import StatisticsLayer, freeze_statistics, statistics_layers, uses_batch_statistics
+from ttc.core.statistics import StatisticsLayer, freeze_statistics, statistics_layers
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
@@ -27,14 +27,16 @@ def _first(logits: Sequence[Tensor]) -> Tensor:
 
 
 class ExportParts(NamedTuple):
-    """What a method predicts with, besides its model.
+    """What a method predicts with, where it is not the logits of ``adapter.model`` alone.
 
     Args:
+        model: The classifier that predicts, where it is another one, such as a teacher.
         head: The layer that replaces the head, where the method has one of its own.
         views: The views of a batch, the plain one first.
         fuse: Fuses the logits of the views into the prediction.
     """
 
+    model: Classifier | None = None
     head: nn.Module | None = None
     views: Sequence[Callable[[Tensor], Tensor]] = (_same,)
     fuse: Callable[[Sequence[Tensor]], Tensor] = _first
@@ -107,12 +109,14 @@ class ExportedClassifier(nn.Module):
 
 def export_module(adapter: "Adapter", statistics: Tensor | None, *, second_view: bool) -> ExportedClassifier:
     """Copy what an adapter predicts with into a plain module; see :meth:`ttc.Adapter.export`."""
-    parts = adapter.export_parts()
+    base = adapter.export_base
+    parts = base.export_parts()
     views = _views(parts, second_view=second_view)
-    model: Classifier = copy.deepcopy(adapter.model)
+    model: Classifier = copy.deepcopy(parts.model or base.model)
+    images = _images(adapter, model, statistics)
     model.runner = None
     if statistics_layers(model):
-        _fix_statistics_(model, _images(adapter, statistics, views))
+        _fix_statistics_(model, None if images is None else torch.cat([view(images) for view in views]))
     head = model.head
     for key, hook in list(head._forward_pre_hooks.items()):
         if getattr(hook, "__func__", None) is Classifier._tap:
@@ -120,7 +124,30 @@ def export_module(adapter: "Adapter", statistics: Tensor | None, *, second_view:
     if parts.head is not None:
         model.network.set_submodule(model.head_name, _replacement(model, parts.head))
     network = model.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    return ExportedClassifier(network, model.normalization, model.interface, views, parts.fuse)
+    module = ExportedClassifier(network, model.normalization, model.interface, views, parts.fuse)
+    if images is None or len(parts.views) == 1:  # views with statistics of their own are not predicted exactly
+        _compare(base, module, parts, images)
+    return module
+
+
+@torch.no_grad()
+def _compare(base: "Adapter", module: ExportedClassifier, parts: ExportParts, images: Tensor | None) -> None:
+    """Reject an adapter whose predictions are not those of the module."""
+    if images is None:
+        shape = next(iter(base.accepted_shapes), None)
+        if shape is None:
+            raise TTCError("the module is compared with the adapter's predictions; predict or adapt to a batch first")
+        weight = next(module.parameters())
+        drawn = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
+        images = drawn.to(weight.device, weight.dtype)
+    views, module.views = module.views, tuple(parts.views)
+    found, expected = module(images), base.predict(images)
+    module.views = views
+    if not torch.allclose(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().amax())):
+        raise TTCError(
+            "the method predicts with more than its network, such as other images of the batch or a second network, "
+            "and cannot be exported; choose another method, or serve the adapter itself"
+        )
 
 
 def _views(parts: ExportParts, *, second_view: bool) -> Sequence[Callable[[Tensor], Tensor]]:
@@ -133,11 +160,9 @@ def _views(parts: ExportParts, *, second_view: bool) -> Sequence[Callable[[Tenso
     return parts.views
 
 
-def _images(
-    adapter: "Adapter", statistics: Tensor | None, views: Sequence[Callable[[Tensor], Tensor]]
-) -> Tensor | None:
+def _images(adapter: "Adapter", model: Classifier, statistics: Tensor | None) -> Tensor | None:
     """Return the images whose statistics the module will have, None if those are stored in the layers."""
-    if not uses_batch_statistics(adapter.model):
+    if all(layer.fixed_statistics(None) is not None for layer in statistics_layers(model)):
         if statistics is not None:
             raise TTCError("the method stores its statistics, with which the module predicts; leave out statistics=")
         return None
@@ -150,7 +175,7 @@ def _images(
             "the method normalizes with the statistics of each batch, a module needs fixed ones: pass a large batch of "
             "recent images, export(statistics=images), or adapt with small_batches=True, which stores statistics"
         )
-    return torch.cat([view(statistics) for view in views])
+    return statistics
 
 
 @torch.no_grad()

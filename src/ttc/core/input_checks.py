@@ -1,4 +1,4 @@
-"""One look at the first batch and at the end of a network: wrongly scaled images and models without logits."""
+"""Checks of the first batch and of the last layer: wrongly scaled images, models that end in softmax."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -19,6 +19,16 @@ def text_table(title: str, rows: Rows) -> str:
     return "\n".join([title, *(f"  {name:<{width}}  {value}" for name, value in rows)])
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "batch", "batches"), counted(2000, "batch", "batches")
+        ('1 batch', '2,000 batches')
+    """
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def html_table(title: str, rows: Rows) -> str:
     """Format a title and named values as an HTML table, escaped, without styles of its own.
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ttc.core.callbacks import CallbackList, Event
 from ttc.core.data_items import BatchReader, Data
-from ttc.core.representation import Rows, html_table, text_table
+from ttc.core.representation import Rows, counted, html_table, text_table
 from ttc.errors import TTCError
 
 
@@ -56,7 +56,7 @@ class RunSummary:
 
     def summary_rows(self) -> Rows:
         """Return the summary as named values."""
-        rows = [("images", f"{self.images:,} in {self.batches:,} batches, {self.seconds:.1f} s")]
+        rows = [("images", f"{self.images:,} in {counted(self.batches, 'batch', 'batches')}, {self.seconds:.1f} s")]
         if self.accuracy is not None:
             rows.append(("accuracy", f"{100 * self.accuracy:.1f} % ({self.correct:,} of {self.labelled:,})"))
         if self.images:

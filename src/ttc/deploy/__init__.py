@@ -7,17 +7,23 @@ from ttc.deploy.input_images import InputImages, read_input_images
 from ttc.deploy.onnx_file import write_onnx
 from ttc.deploy.policy import Limits, Policy
 from ttc.deploy.stream import Stream
+from ttc.deploy.writers import CSVWriter, JSONLinesWriter, PrometheusWriter, TensorBoardWriter, prometheus_text
 
 __all__ = [
     "AdaptationJob",
+    "CSVWriter",
     "Event",
     "Guard",
     "InputImages",
+    "JSONLinesWriter",
     "JobSettings",
     "Level",
     "Limits",
     "Policy",
+    "PrometheusWriter",
     "Stream",
+    "TensorBoardWriter",
+    "prometheus_text",
     "read_input_images",
     "write_onnx",
 ]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ttc.core import Adapter, CallbackList, Event, Run, require_finite
 from ttc.core.data_items import Data
-from ttc.core.representation import Rows, html_table, text_table
+from ttc.core.representation import Rows, counted, html_table, text_table
 from ttc.core.running import start_run
 from ttc.core.state import State, capture_state, restore_state
 from ttc.deploy.monitors import (
@@ -274,9 +274,9 @@ class Guard:
         stats = self.stats
         rows = [
             ("mode", f"{self.mode} (level {Level(self.level).name.lower()})"),
-            ("images", f"{self.counters.images:,} in {self.counters.calls:,} batches"),
+            ("images", f"{self.counters.images:,} in {counted(self.counters.calls, 'batch', 'batches')}"),
             ("rejected batches", f"{self.counters.rejected_batches:,}"),
-            ("rollbacks", f"{self.counters.rollbacks:,}, {stats['snapshots']:,} snapshots"),
+            ("rollbacks", f"{self.counters.rollbacks:,}, {counted(int(stats['snapshots']), 'snapshot', 'snapshots')}"),
             ("parameter drift", f"{self.parameter_drift:.3g} (limit {self.policy.limits.parameter_drift:g})"),
         ]
         rows += [

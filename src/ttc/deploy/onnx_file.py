@@ -32,7 +32,7 @@ def write_onnx(module: nn.Module, path: str | Path, images: Tensor) -> Path:
             importlib.import_module(package)
         except ImportError as error:
             raise TTCError(
-                f"an ONNX file needs the package {package} ({error}): run pip install 'test-time-clustering[onnx]'"
+                f"an ONNX file needs the package {package} ({error}): pip install onnx onnxruntime onnxscript"
             ) from error
     batch = torch.export.Dim("batch", min=1)
     logger = logging.getLogger("torch.onnx")

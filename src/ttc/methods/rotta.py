@@ -18,7 +18,7 @@ from ttc.clustering import (
     soft_cross_entropy,
     update_average_,
 )
-from ttc.core import Adapter, Classifier, SmallBatches, require_finite, seeded_generator
+from ttc.core import Adapter, Classifier, ExportParts, SmallBatches, require_finite, seeded_generator
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import RobustNorm, copy_with_trainable_norms, track_statistics
@@ -73,6 +73,10 @@ class RoTTA(Adapter):
     def infer(self, x: Tensor) -> Tensor:
         """Return the teacher's logits."""
         return require_finite(self.teacher(x).logits)
+
+    def export_parts(self) -> ExportParts:
+        """Return the teacher, which predicts."""
+        return ExportParts(model=self.teacher)
 
     def use_small_batches_(self, settings: SmallBatches) -> None:
         """Change nothing: it counts images, not batches."""

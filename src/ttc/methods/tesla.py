@@ -21,7 +21,7 @@ from ttc.clustering import (
     update_average_,
 )
 from ttc.clustering.adversarial_augmentation import PAIRS, random_signs
-from ttc.core import Adapter, Classifier, Part, require_finite, seeded_generator
+from ttc.core import Adapter, Classifier, ExportParts, Part, require_finite, seeded_generator
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_parameters, track_statistics
@@ -98,6 +98,10 @@ class TeSLA(Adapter):
     def infer(self, x: Tensor) -> Tensor:
         """Return the teacher's logits with its running statistics."""
         return require_finite(self.teacher(x).logits)
+
+    def export_parts(self) -> ExportParts:
+        """Return the teacher, which predicts."""
+        return ExportParts(model=self.teacher)
 
     @torch.no_grad()
     def _labels(self, x: Tensor, generator: torch.Generator) -> Labels:

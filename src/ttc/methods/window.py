@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ttc.core.adapter import Adapter
-from ttc.core.exported import ExportParts
 from ttc.core.state import Snapshot
 from ttc.core.statistics import updates_statistics
 from ttc.errors import TTCError
@@ -94,9 +93,10 @@ class WindowAdapter(Adapter):
         """The images in the window."""
         return self.images
 
-    def export_parts(self) -> ExportParts:
-        """Return what the base method predicts with."""
-        return self.base.export_parts()
+    @property
+    def export_base(self) -> Adapter:
+        """The base method, which predicts the images in the window."""
+        return self.base.export_base
 
     def _joined(self, x: Tensor) -> Tensor:
         return torch.cat([x] if self.images is None or self.images.shape[1:] != x.shape[1:] else [self.images, x])

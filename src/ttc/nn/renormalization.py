@@ -58,6 +58,10 @@ class BatchRenorm(StatisticsNorm):
         normalized = F.batch_norm(x, None, None, None, None, True, 0.0, self.eps)
         return (normalized * scale.view(shape) + shift.view(shape)).to(x.dtype)
 
+    def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """Return the running statistics, from the first batch on."""
+        return (self.running_mean, self.running_std.square() - self.eps) if bool(self.batches) else None
+
     def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         values = x.to(self.running_mean.dtype)
         variance, mean = torch.var_mean(values, dim=[0, *range(2, x.ndim)], correction=0)  # (C,) each
