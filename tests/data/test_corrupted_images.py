@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from ttc.data import ArrayImages, corrupt_images
+from ttc.data.images import Indices, Pixels
 from ttc.errors import TTCError
 
 corruptions = pytest.importorskip("ttc.corruptions")
@@ -77,3 +78,20 @@ def test_a_read_only_cache(tmp_path: Path) -> None:
 def test_a_wrong_name_is_rejected_at_once() -> None:
     with pytest.raises(TTCError, match="mist"):
         corrupt_images(images(), "mist", 3)
+
+
+def test_a_cache_is_filled_a_few_images_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttc.data.corrupted_images.CHUNK", 2)
+    requested = list[int]()
+
+    class Recording(ArrayImages):
+        def pixels(self, indices: Indices) -> Pixels:
+            requested.append(len(indices))
+            return super().pixels(indices)
+
+    clean = images(7)
+    made = corrupt_images(Recording("seven", clean.array, clean.labels, 3), "contrast", 3, cache=tmp_path)
+    assert max(requested) == 2
+    before = len(requested)
+    assert isinstance(made.pixels([6, 0]), np.ndarray)
+    assert len(requested) == before  # read from the memory-mapped file
