@@ -44,6 +44,7 @@ def test_fetch_verify_list_and_repair(small: Server, tmp_path: Path) -> None:
     code, output = run("data", "list", "--data", root)
     assert (code, "small" in output, "present" in output) == (0, True, False)
     assert f"data directory: {root}" in output
+    assert "2.1 MB" in output  # the frost textures
     code, output = run("data", "fetch", "small", "--data", root)
     assert code == 0
     assert output.splitlines()[-1] == f"small is now in {root} (verified)"

@@ -26,6 +26,7 @@ def test_an_empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         "checkpoints/robustbench-standard.pt",
         "ttc data fetch cifar10 ",
         "ttc demo",
+        "ttc data fetch frost ",
     ):
         assert expected in output
     assert "damaged" not in output

@@ -1,5 +1,7 @@
 """The readers against files written here by the datasets' own description of their layout."""
 
+import hashlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -133,3 +135,20 @@ def test_cifar_c_truncated_array(published: Path) -> None:
         file.truncate(1_000_000)
     with pytest.raises(TTCError, match=r"fog.npy is damaged .*ttc data fetch cifar10-c"):
         cifar_c(published, "cifar10", "fog", 5)
+
+
+def test_by_path_of_a_folder_or_a_file(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar100")
+    (tmp_path / "cifar-100-binary").rename(tmp_path / "mine")
+    for place in (tmp_path / "mine", tmp_path / "mine" / "test.bin"):
+        assert len(cifar(place, "cifar100")) == 3
+
+
+def test_files_with_the_official_checksum_are_no_own_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_cifar(tmp_path, "cifar100")
+    own = cifar(tmp_path, "cifar100")
+    digest = hashlib.md5((tmp_path / "cifar-100-binary" / "test.bin").read_bytes()).hexdigest()
+    monkeypatch.setattr(sys.modules["ttc.data.cifar"], "_OFFICIAL", {digest})
+    official = cifar(tmp_path, "cifar100")
+    assert (official.name, own.name) == ("CIFAR-100 test", "CIFAR-100 test, own copy")
+    assert official.checksum == own.checksum

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ttc.data import ArrayImages, corrupt_images
+from ttc.data.images import Indices, Pixels
 from ttc.errors import TTCError
 
 corruptions = pytest.importorskip("ttc.corruptions")
@@ -88,3 +89,20 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypa
     with pytest.raises(TTCError, match="No space left on device"):
         corrupt_images(images(), "fog", 5, cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_cache_is_filled_a_few_images_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttc.data.corrupted_images.CHUNK", 2)
+    requested = list[int]()
+
+    class Recording(ArrayImages):
+        def pixels(self, indices: Indices) -> Pixels:
+            requested.append(len(indices))
+            return super().pixels(indices)
+
+    clean = images(7)
+    made = corrupt_images(Recording("seven", clean.array, clean.labels, 3), "contrast", 3, cache=tmp_path)
+    assert max(requested) == 2
+    before = len(requested)
+    assert isinstance(made.pixels([6, 0]), np.ndarray)
+    assert len(requested) == before  # read from the memory-mapped file

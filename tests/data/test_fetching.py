@@ -158,3 +158,28 @@ def test_names() -> None:
         TTCError, match=r"unknown dataset or checkpoint 'cifar-10' \(did you mean 'cifar10'\?\); choose from: cifar10, "
     ):
         resolve_names("cifar-10")
+
+
+def test_test_images_alone_are_complete(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-100-binary"
+    folder.mkdir()
+    with (folder / "test.bin").open("wb") as file:
+        file.truncate(30_740_000)
+    status, detail = source_status("cifar100", tmp_path)
+    assert (status, detail) == ("present", "not verified; test images only, training needs the whole dataset")
+    assert "accepted as your own copy" in source_status("cifar100", tmp_path, thorough=True).detail
+    (folder / "test.bin").rename(folder / "train.bin")
+    assert source_status("cifar100", tmp_path).status == "damaged"
+
+
+def test_a_reordered_copy_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = DataFile("mine/test.bin", 8, "md5:00000000000000000000000000000000", record=4)
+    monkeypatch.setitem(SOURCES, "mine", Source("Mine", "mine.tar", (), None, None, ".", (part,)))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "test.bin").write_bytes(b"badcfehg")
+    status, detail = source_status("mine", tmp_path, thorough=True)
+    assert status == "present"
+    assert detail.startswith("mine/test.bin not the official file but complete: accepted as your own copy")
+    assert fetch("mine", tmp_path).status == "present"  # nothing is downloaded over it
+    (tmp_path / "mine" / "test.bin").write_bytes(b"badcfe")
+    assert source_status("mine", tmp_path, thorough=True).status == "damaged"

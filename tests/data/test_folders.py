@@ -1,10 +1,11 @@
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ttc.data import image_folder, imagenet, imagenet_c
+from ttc.data import Fitting, image_folder, imagenet, imagenet_c
 from ttc.errors import TTCError
 
 
@@ -130,3 +131,72 @@ def test_imagenet_rejections(thousand: Path, tmp_path: Path) -> None:
         imagenet(tmp_path)
     with pytest.raises(TTCError, match=r"the ImageNet validation set was not found at .*ttc doctor"):
         imagenet(thousand)
+
+
+@pytest.fixture
+def numbered(tmp_path: Path) -> Path:
+    for name in ("10", "2", "0007"):
+        save(tmp_path / name / "a.png", (int(name), 0, 0))
+    return tmp_path
+
+
+def test_numbers_are_class_indices(numbered: Path) -> None:
+    images = image_folder(numbered)
+    assert images.labels.tolist() == [2, 7, 10]
+    assert images.pixels(range(3))[:, 0, 0, 0].tolist() == [2, 7, 10]
+    assert images.num_classes == 11
+    assert image_folder(numbered, num_classes=1000).num_classes == 1000
+    assert (images.classes[7], images.classes[8]) == ("0007", "8")
+
+
+def test_labels_must_fit_the_model(numbered: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.raises(
+        TTCError, match=r"has images of class 10, the model has the classes 0 to 9: name the folders by"
+    ):
+        image_folder(numbered, num_classes=10)
+    save(numbered / "02" / "b.png", (0, 0, 0))
+    with pytest.raises(TTCError, match=r"the folders 02 and 2 in .* are both class 2"):
+        image_folder(numbered)
+    named = tmp_path_factory.mktemp("named")
+    for name in ("n01", "n02"):
+        save(named / name / "a.png", (0, 0, 0))
+    with pytest.raises(TTCError, match=r"has 2 class folders, the model has 1000 classes: .* class index, 0 to 999"):
+        image_folder(named, num_classes=1000)
+    assert image_folder(named, num_classes=2).labels.tolist() == [0, 1]
+
+
+def test_checksum_follows_labels_and_fitting(numbered: Path) -> None:
+    before = image_folder(numbered, 8).checksum
+    assert image_folder(numbered, Fitting.to(8)).checksum == before
+    assert image_folder(numbered, Fitting(8, 8)).checksum != before
+    (numbered / "2").rename(numbered / "3")
+    assert image_folder(numbered, 8).checksum != before
+
+
+def test_a_folder_that_changes_during_a_run_is_rejected(pets: Path) -> None:
+    images = image_folder(pets)
+    path = pets / "cat" / "z.bmp"
+    save(path, (1, 2, 3))
+    assert images.pixels([0])[0, 0, 0].tolist() == [1, 2, 3]  # before the checksum was asked for, nothing has begun
+    before = images.checksum
+    os.utime(path, ns=(0, 0))
+    with pytest.raises(TTCError, match=r"z.bmp changed after .* was opened.* finished results stay valid, run the"):
+        images.pixels([0])
+    assert len(images.pixels([1, 2])) == 2
+    path.unlink()
+    with pytest.raises(TTCError, match=r"z.bmp changed after"):
+        images.pixels([0])
+    save(path, (9, 9, 9))
+    assert image_folder(pets).checksum != before
+
+
+def test_the_checksum_of_a_large_folder_reads_both_ends(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttc.data.folders.READ_WHOLE", 0)
+    path = pets / "cat" / "z.bmp"
+    path.write_bytes(bytes(20_000))
+    before = image_folder(pets).checksum
+    for place, seen in ((0, True), (4095, True), (10_000, False), (19_999, True)):
+        content = bytearray(20_000)
+        content[place] = 1
+        path.write_bytes(content)
+        assert (image_folder(pets).checksum != before) == seen

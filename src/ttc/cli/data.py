@@ -31,13 +31,17 @@ def list_sources(data: DataOption = None) -> None:
     root = data_root(data)
     table = Table("name", "state", "download", "content", box=None, pad_edge=False)
     for name, source in SOURCES.items():
-        size = f"{(source.size or sum(part.size for part in source.parts)) / 1e9:.2f} GB" if source.file else "manual"
+        size = _size(source.size or sum(part.size for part in source.parts)) if source.file else "manual"
         what = f"{source.title}: {source.note}" if source.note else source.title
         table.add_row(name, MARKS[source_status(name, root).status], size, what)
     console = Console()
     console.print(table)
     note = f"\ndata directory: {root}\nto download: ttc data fetch NAME (imagenet-c stands for its four main parts)"
     console.print(note, soft_wrap=True, markup=False)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e7 else f"{count / 1e6:.1f} MB"
 
 
 @app.command()

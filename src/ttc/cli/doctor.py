@@ -96,6 +96,7 @@ def _advice(damaged: list[str], present: set[str]) -> list[str]:
         ("cifar10", "images for training and on-the-fly corruption (170 MB)"),
         ("cifar10-c", "images of the CIFAR-10-C table of the paper (2.9 GB)"),
         ("robustbench-standard", "checkpoint of the CIFAR-10-C table of the paper (about 146 MB)"),
+        ("frost", "original frost textures, for frost as in the published datasets (2 MB)"),
     ):
         if name not in present and name not in damaged:
             lines.append(f"ttc data fetch {name:<22} {why}")

@@ -15,6 +15,7 @@ class DataFile:
     size: int  # the minimum size in bytes
     checksum: str | None = None  # "md5:…" or "sha256:…"
     record: int | None = None  # bytes per image: a file of whole records with another checksum is a user's own copy
+    training: bool = False  # needed for training only: a copy without any such file is complete for tests
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ SOURCES: dict[str, Source] = {
         "md5:c32a1d4ab5d03f1284b67883e8d87530",
         ".",
         tuple(
-            DataFile(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}", 3073)
+            DataFile(f"cifar-10-batches-bin/{name}", 30_730_000, f"md5:{md5}", 3073, name.startswith("data"))
             for name, md5 in CIFAR10_MD5.items()
         ),
         note="clean images, for training and on-the-fly corruption",
@@ -153,7 +154,7 @@ SOURCES: dict[str, Source] = {
         "md5:03b5dce01913d631647c71ecec9e9cb8",
         ".",
         (
-            DataFile("cifar-100-binary/train.bin", 153_700_000, f"md5:{CIFAR100_MD5['train.bin']}", 3074),
+            DataFile("cifar-100-binary/train.bin", 153_700_000, f"md5:{CIFAR100_MD5['train.bin']}", 3074, True),
             DataFile("cifar-100-binary/test.bin", 30_740_000, f"md5:{CIFAR100_MD5['test.bin']}", 3074),
         ),
         note="clean images, for training and on-the-fly corruption",

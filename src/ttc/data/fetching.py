@@ -40,11 +40,12 @@ def source_status(name: str, root: Path, thorough: bool = False, step: FetchProg
     absent = [path for path in paths if not (root / path).exists()]
     if len(absent) == len(paths):
         return SourceStatus("missing", paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more")
-    if absent:
+    training = {part.path for part in source.parts if part.training}
+    if absent and set(absent) != training:
         return SourceStatus("damaged", f"{len(absent)} of {len(paths)} files are missing, such as {absent[0]}")
     done, total = 0, sum(part.size for part in source.parts)
     own = []
-    for part in source.parts:
+    for part in source.parts if not absent else [part for part in source.parts if not part.training]:
         problem = _problem(root / part.path, part, thorough)
         if problem and _is_own_copy(root / part.path, part):
             own.append(part.path)
@@ -67,6 +68,8 @@ def source_status(name: str, root: Path, thorough: bool = False, step: FetchProg
             f"checksum; to replace it, delete it and run ttc data fetch {name}",
         )
     checked = "verified" if thorough else "not verified"
+    if absent:
+        checked += "; test images only, training needs the whole dataset"
     return SourceStatus("present", checked if _has_checksums(root, source) else f"{checked}; no checksum to compare")
 
 
@@ -76,7 +79,8 @@ def fetch(
     """Download ``name`` into ``root`` unless it is complete; its archive is deleted once the content is verified."""
     source = SOURCES[name]
     before = source_status(name, root, thorough=True, step=step)
-    if before.status == "present":
+    whole_set = all((root / part.path).exists() for part in source.parts)
+    if before.status == "present" and whole_set:
         _record(root, source)
         return before
     if not source.file:

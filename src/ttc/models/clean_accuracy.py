@@ -15,7 +15,7 @@ from ttc.models.weight_files import matching_architectures, read_state_dict
 from ttc.models.zoo import INPUT_STATISTICS, MODELS
 
 BATCH = 50
-PROBED = 200  # images on which other settings are tried after a low accuracy
+PROBED = 100  # images on which other settings are tried after a low accuracy
 MARGIN = 0.05  # below the published accuracy, besides the sampling error
 CAUSES = "other input statistics, another order of the classes, or another variant of the architecture"
 

@@ -1,0 +1,50 @@
+"""What a model takes: its fitting and its classes."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttc.data import Fitting
+from ttc.errors import TTCError
+from ttc.models import StandardizedModel, build, model_input
+
+
+def classifier(classes: int) -> nn.Module:
+    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, classes))
+
+
+def test_models_of_the_zoo_state_their_input() -> None:
+    assert model_input(build("wrn-16-1", num_classes=5)) == (Fitting(32, 32), 5)
+    assert model_input(build("imagenet-resnet18")) == (Fitting(224, 256), 1000)
+
+
+def test_standardized_models() -> None:
+    assert model_input(StandardizedModel(classifier(4), None, 64, 70, "bicubic")) == (Fitting(64, 70, "bicubic"), 4)
+    assert model_input(StandardizedModel(classifier(4), None, 224)).fitting == Fitting(224, 256)
+
+
+def test_own_models_may_state_a_side() -> None:
+    model = classifier(6)
+    assert model_input(model) == (None, 6)
+    model.side = 48  # type: ignore[assignment]
+    assert model_input(model) == (Fitting.to(48), 6)
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model = nn.Sequential(nn.BatchNorm2d(3), classifier(2)).train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    model_input(model)
+    assert model.training
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_rejections() -> None:
+    with pytest.raises(TTCError, match=r"cannot process an image of 224 x 224 pixels .*model.side"):
+        model_input(nn.Sequential(nn.Flatten(), nn.Linear(3, 2)))
+
+    class Pair(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return x, x
+
+    with pytest.raises(TTCError, match=r"must return logits as a tensor \(N, K\)"):
+        model_input(Pair())
