@@ -50,14 +50,19 @@ def _passes(passes: "Passes") -> str:
 
 def _describe(method: "Method") -> str:
     """Describe a method in full for a terminal: its description, its line of the table, its options."""
+    import re
+    import shutil
     import textwrap
 
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
     line = "; ".join(f"{title}: {value}" for title, value in zip(HEADER[1:], _row(method)[1:], strict=True))
     options = [
-        textwrap.fill(str(option), 100, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
+        textwrap.fill(str(option), width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
         for option in method.options.values()
     ]
-    return "\n".join([method.description, "", line, "", "Options:" if options else "Options: none", *options])
+    paragraphs = re.split(r"(\n\n|\n(?=Differs |  ))", method.description)  # docstrings have lines of their own length
+    text = "".join(part if part.isspace() else textwrap.fill(part, width) for part in paragraphs)
+    return "\n".join([text, "", textwrap.fill(line, width), "", "Options:" if options else "Options: none", *options])
 
 
 def _markdown(methods: "Iterable[Method]") -> str:
