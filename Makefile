@@ -15,7 +15,7 @@ test: .venv/.dev  ## format, lint, types, tests
 	$(BIN)/mypy --strict src tests $(wildcard benchmarks tools examples)
 	$(BIN)/pytest
 
-test-slow: .venv/.dev  ## the tests that take minutes
+test-slow: .venv/.dev  ## the tests that take minutes, and the notebooks of the documentation
 	$(BIN)/pytest -m slow
 
 bench: .venv/.bench  ## ratios measured side by side in one run

@@ -275,7 +275,7 @@ def test_labels_from_folders_are_optional(run: Run, folder: Path) -> None:
 def test_input_statistics_change_the_predictions(run: Run, folder: Path) -> None:
     probabilities = []
     for statistics in ("cifar10", "imagenet"):
-        run(folder, "--statistics", statistics, "--out", statistics, "--method", "source")
+        run(folder, "--statistics", statistics, "--out", statistics, "--method", "norm")
         probabilities.append([row["probability"] for row in rows(Path(statistics, "predictions.csv"))])
     assert probabilities[0] != probabilities[1]
     with pytest.raises(TTCError, match="unknown input statistics 'mnist'"):

@@ -1,5 +1,6 @@
 """The command line as a whole: help, warnings, and what every command does with a user's error."""
 
+import os
 import subprocess
 import sys
 import warnings
@@ -14,6 +15,20 @@ from ttc.cli.app import _print_warnings_once, app
 def test_the_package_runs_as_a_module() -> None:
     shown = subprocess.run([sys.executable, "-m", "ttc", "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == f"ttc {ttc.__version__}"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("notebook", [True, False])
+def test_a_notebook_cell_gets_plain_lines(notebook: bool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in {"JPY_PARENT_PID", "NO_COLOR"}}
+    environment |= {"TERM": "xterm-color", **({"JPY_PARENT_PID": "1"} if notebook else {})}
+    terminal, side = os.openpty()  # as the shell of a notebook has one
+    command = [sys.executable, "-m", "ttc", "data", "list"]
+    subprocess.run(command, stdout=side, env=environment, check=True)
+    os.close(side)
+    shown = os.read(terminal, 1 << 16)
+    os.close(terminal)
+    assert (b"\x1b[" in shown) != notebook
 
 
 @pytest.mark.parametrize(

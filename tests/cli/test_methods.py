@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import ttc
+from ttc.cli import methods
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +42,12 @@ def test_one_method_in_full() -> None:
         assert " ".join(str(option).split()) in words
     assert "select_on (default 'fused'; choices: 'fused', 'plain'): Select by the entropy" in words
     assert run("methods", "source").stdout.endswith("Options: none\n")
+
+
+def test_every_description_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for method in ttc.METHODS.values():
+        assert max(map(len, methods._describe(method).splitlines())) <= 80
 
 
 @pytest.mark.parametrize(

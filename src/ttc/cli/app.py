@@ -1,5 +1,6 @@
 """The ``ttc`` command line: registers the commands and prints a user's error as one sentence."""
 
+import os
 import sys
 import warnings
 from typing import Annotated
@@ -59,8 +60,15 @@ def _print_warnings_once() -> None:
     warnings.showwarning = show
 
 
+def _print_plainly_in_notebooks() -> None:
+    """Draw nothing that moves below a notebook cell: its shell is a terminal, and every frame would be saved."""
+    if "JPY_PARENT_PID" in os.environ:  # set in the kernels of Jupyter
+        os.environ.setdefault("TTY_COMPATIBLE", "0")  # read by rich
+
+
 def main() -> None:
     """Run the command line; a user's error is one sentence on stderr and exit code 2."""
+    _print_plainly_in_notebooks()
     _print_warnings_once()
     try:
         app()

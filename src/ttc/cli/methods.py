@@ -84,16 +84,20 @@ def _passes(passes: "Passes") -> str:
 
 def _describe(method: "Method") -> str:
     """Describe a method in full for a terminal: its description, its line of the table, its options."""
+    import re
+    import shutil
     import textwrap
 
+    width = min(100, shutil.get_terminal_size((100, 24)).columns)
     values = zip((*HEADER[1:], *MORE), (*_row(method)[1:], *_more(method)), strict=True)
     line = "; ".join(f"{title}: {value}" for title, value in values)
     options = [
-        textwrap.fill(str(option), 100, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
+        textwrap.fill(str(option), width, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
         for option in method.options.values()
     ]
-    line = textwrap.fill(line, 100, break_on_hyphens=False)
-    return "\n".join([method.description, "", line, "", "Options:" if options else "Options: none", *options])
+    paragraphs = re.split(r"(\n\n|\n(?=Differs |  ))", method.description)  # docstrings have lines of their own length
+    text = "".join(part if part.isspace() else textwrap.fill(part, width) for part in paragraphs)
+    return "\n".join([text, "", textwrap.fill(line, width), "", "Options:" if options else "Options: none", *options])
 
 
 def _markdown(methods: "Iterable[Method]") -> str:

@@ -219,5 +219,5 @@ def _similarity(one: str, other: str) -> float:
 
 
 def _no_weights(spec: str, error: Exception) -> TTCError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
+    reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0][:160]
     return TTCError(f"{spec}: the pretrained weights cannot be downloaded ({reason}); give a checkpoint file instead")
