@@ -76,7 +76,8 @@ class T3A(Adapter):
 
     def _scores(self, features: Tensor) -> Tensor:
         prototypes, supported = self._prototypes()
-        return (features @ prototypes.T).masked_fill(~supported, torch.finfo(features.dtype).min)
+        scores = (features @ prototypes.T).to(features.dtype)  # inside autocast the product has less range
+        return scores.masked_fill(~supported, torch.finfo(features.dtype).min)
 
     def _pruned(self, supports: Supports) -> Supports:
         """The ``filter_size`` supports of lowest entropy of each class; of equal ones, those that came first."""
