@@ -82,3 +82,24 @@ def test_weights_enter_the_mean_over_selected() -> None:
 def test_a_factory_that_makes_no_optimizer_is_rejected(factory: Any, message: str) -> None:
     with pytest.raises(TTCError, match=message):
         Updater([nn.Parameter(torch.zeros(2))], factory)
+
+
+def test_a_step_that_is_not_finite_is_undone() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    updater = Updater([parameter], partial(torch.optim.SGD, lr=1e30), accumulate=1)
+    with pytest.warns(UserWarning, match="was not finite and was undone"):
+        updater((parameter * 1e15).sum(), 4)
+    assert parameter.tolist() == [1.0, 1.0]
+    assert parameter.grad is None
+    assert (updater.dropped_batches, updater.accumulated_batches) == (1, 0)
+
+
+def test_moments_that_are_not_finite_are_discarded() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    updater = Updater([parameter], partial(torch.optim.Adam, lr=1e-3), accumulate=1)
+    updater(parameter.sum(), 4)
+    updater.optimizer.state[parameter]["exp_avg_sq"].fill_(float("inf"))  # which would end all learning
+    with pytest.warns(UserWarning, match="was undone"):
+        updater(parameter.sum(), 4)
+    updater(parameter.sum(), 4)
+    assert parameter.tolist() == pytest.approx([0.998, 0.998])

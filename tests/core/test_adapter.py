@@ -1,5 +1,9 @@
 """Bad input: one clear sentence, nothing changed."""
 
+import copy
+import pickle
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -7,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from ttc.core import Adapter, Classifier
 
 
 @pytest.mark.parametrize(
@@ -61,3 +66,42 @@ def test_a_device_that_is_not_there_changes_nothing(device: str, model: nn.Modul
         with pytest.raises(ttc.TTCError, match=rf"cannot be moved to '{device}': .*; it stays on cpu"):
             move(device)
     assert torch.equal(adapter(stream[0]), unmoved(stream[0]))
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "state_dict"])
+def test_a_copy_during_calls_is_of_one_moment(model: nn.Module, stream: list[Tensor], way: str) -> None:
+    class Twice(Adapter):
+        """Two attributes that are equal between calls and differ in the middle of one."""
+
+        state_attributes = ("model", "first", "second")
+        first = second = 0
+
+        def adapt(self, x: Tensor) -> Tensor:
+            self.first += 1
+            time.sleep(0.002)
+            self.second += 1
+            return self.model(x).logits
+
+    adapter = Twice(Classifier(model))
+    globals()["Twice"] = Twice  # where pickle looks for it
+    Twice.__qualname__ = "Twice"
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            adapter(stream[0])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(20):
+            if way == "state_dict":
+                state = adapter.state_dict()
+                assert state["first"] == state["second"]
+            else:
+                made = copy.deepcopy(adapter) if way == "deepcopy" else pickle.loads(pickle.dumps(adapter))
+                assert made.first == made.second
+                assert type(made) is Twice
+    finally:
+        stop.set()
+        thread.join()

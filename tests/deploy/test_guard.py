@@ -1,6 +1,7 @@
 """The guard: what it detects, what it does about it, what it stores, and how to roll back."""
 
 import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -336,3 +337,27 @@ def test_a_restored_guard_resumes_as_if_never_stopped(
 def test_a_guard_of_a_model_is_rejected(model: nn.Module) -> None:
     with pytest.raises(ttc.TTCError, match=r"takes an adapter, got SmallNet; build one with ttc.adapt\(model\)"):
         Guard(model)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_failing_callback_never_loses_a_prediction(model: nn.Module, stream: list[Tensor]) -> None:
+    def fail(event: Event) -> None:
+        raise ValueError("broken")
+
+    guard = Guard(ttc.adapt(model, "tent"), Policy(check_every=1), on_event=fail)
+    with torch.no_grad():
+        for parameter in guard.adapter.model.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(50)
+    assert bool(guard(stream[0]).isfinite().all())
+    assert guard.stats["events"] == guard.stats["failed_callbacks"] >= 1
+
+
+def test_copies_and_pickles_of_a_guard_share_nothing(model: nn.Module, stream: list[Tensor]) -> None:
+    guard = Guard(ttc.adapt(model, "ttc"))
+    guard(stream[0])
+    for other in (copy.deepcopy(guard), pickle.loads(pickle.dumps(guard))):
+        before = guard.state_dict()
+        other(stream[1])
+        torch.testing.assert_close(guard.state_dict(), before, rtol=0, atol=0)
+        assert other.adapter.lock is not guard.adapter.lock

@@ -1,9 +1,12 @@
 """Streams: order, micro-batches by count and time, backpressure, shutdown, and invalid images among valid ones."""
 
+import gc
+import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -144,7 +147,7 @@ def test_what_is_no_image_is_rejected(images: Tensor) -> None:
 
 
 def test_settings_out_of_range_are_rejected() -> None:
-    with pytest.raises(ttc.TTCError, match="batch_size and capacity must be positive"):
+    with pytest.raises(ttc.TTCError, match="batch_size must be a positive whole number"):
         Stream(Recorder(), batch_size=0)
 
 
@@ -155,3 +158,87 @@ def test_the_predictions_of_a_guarded_adapter_are_those_of_its_batches(model: nn
     with Stream(guard, batch_size=8, max_wait=60) as line:
         found = torch.stack(list(line.map(images)))
     assert torch.equal(found, torch.cat([expected(batch) for batch in images.split(8)]))
+
+
+def total(x: Tensor) -> Tensor:
+    return x.flatten(1).sum(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"batch_size": math.inf}, {"batch_size": 2.5}, {"batch_size": True}, {"capacity": math.nan}),
+        *({"max_wait": math.inf}, {"max_wait": math.nan}),
+    ],
+)
+def test_numbers_that_are_no_sizes_are_rejected(settings: dict[str, Any]) -> None:
+    with pytest.raises(ttc.TTCError, match=next(iter(settings))):
+        Stream(total, **settings)
+
+
+def test_a_callback_that_submits_beyond_the_capacity_does_not_deadlock() -> None:
+    later: list[Future[Tensor]] = []
+    with Stream(total, batch_size=1, max_wait=0, capacity=1) as stream:
+
+        def more(done: object) -> None:
+            later.extend(stream.submit(torch.ones(4, 3, 2, 2)) for _ in range(5))
+
+        first = stream.submit(torch.ones(3, 2, 2))
+        first.add_done_callback(more)
+        first.result(timeout=30)
+        stream.submit(torch.ones(3, 2, 2)).result(timeout=30)
+    assert [found.result(timeout=30).shape for found in later] in ([(4, 1)] * 5, [])
+
+
+def test_a_callback_may_close_the_stream() -> None:
+    stream = Stream(total, batch_size=1, max_wait=0)
+    future = stream.submit(torch.ones(3, 2, 2))
+    future.add_done_callback(lambda done: stream.close())
+    future.result(timeout=30)
+    stream.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_worker_that_dies_fails_every_waiting_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, proceed = threading.Event(), threading.Event()
+
+    def slow(x: Tensor) -> Tensor:
+        started.set()
+        proceed.wait(30)
+        return total(x)
+
+    stream = Stream(slow, batch_size=1, max_wait=0)
+    futures = [stream.submit(torch.ones(3, 2, 2)) for _ in range(3)]
+    assert started.wait(30)
+
+    def broken() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(stream._worker, "_take_batch", broken)
+    proceed.set()
+    assert futures[0].result(timeout=30).tolist() == [12.0]
+    for future in futures[1:]:
+        with pytest.raises(ttc.TTCError, match=r"the worker of the stream failed \(MemoryError"):
+            future.result(timeout=30)
+    with pytest.raises(ttc.TTCError, match="closed because its worker failed"):
+        stream.submit(torch.ones(3, 2, 2))
+    stream.close()
+
+
+def test_outputs_of_different_widths_fail_their_request_alone() -> None:
+    widths = iter([1, 2, 1])
+    with Stream(lambda x: torch.zeros(len(x), next(widths)), batch_size=2, max_wait=0) as stream:
+        mixed, fine = stream.submit(torch.ones(4, 3, 2, 2)), stream.submit(torch.ones(3, 2, 2))
+        with pytest.raises(RuntimeError):
+            mixed.result(timeout=30)
+        assert fine.result(timeout=30).shape == (1,)
+
+
+def test_a_dropped_stream_predicts_what_is_queued_and_ends_its_thread() -> None:
+    stream = Stream(total, batch_size=4, max_wait=0)
+    thread, future = stream._worker._thread, stream.submit(torch.ones(3, 2, 2))
+    del stream
+    gc.collect()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert future.result(timeout=0).tolist() == [12.0]

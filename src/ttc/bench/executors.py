@@ -2,7 +2,7 @@
 
 A task runs with the same number of torch threads either way, so its result is the same to the bit. Workers are fresh
 processes (spawn), each running one task after another; one that dies fails only its task, and all end when their
-parent does, however it ends.
+parent does, within a second, however it ends.
 """
 
 import multiprocessing
@@ -18,8 +18,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
-
-import torch
 
 from ttc.errors import TTCError
 
@@ -74,6 +72,8 @@ class LocalExecutor:
         return self._run_here(tasks) if self.workers == 1 else self._run_in_workers(tasks)
 
     def _run_here(self, tasks: Sequence[Task]) -> Iterator[tuple[int, TaskResult]]:
+        import torch
+
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
@@ -149,6 +149,8 @@ def _dead_worker_result(worker: _Worker, seconds: float) -> TaskResult:
 def _work(connection: "Connection[Any, Any]", threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch  # seconds, during which the parent may die: the thread above watches already
+
     torch.set_num_threads(threads)
     while True:
         try:

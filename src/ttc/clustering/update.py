@@ -177,10 +177,30 @@ class Updater(Part):
             factor = self.accumulated_samples / self.accumulated_batches / self.reference_batch
             for group, rate in zip(self.optimizer.param_groups, self.learning_rates, strict=True):
                 group["lr"] = rate * factor
-        self.optimizer.step()
+        undone = not self._step()
         self.optimizer.zero_grad(set_to_none=True)
         self.accumulated = [None] * len(self.parameters)
+        self.dropped_batches += self.accumulated_batches if undone else 0
         self.accumulated_batches = self.accumulated_samples = 0
+        if undone:
+            warnings.warn(
+                f"a step of the optimizer in {self.parameters[0].dtype} was not finite and was undone; "
+                "convert the model with .float(), or choose an optimizer with a smaller step",
+                stacklevel=3,
+            )
+
+    def _step(self) -> bool:
+        """Take the optimizer's step; undo one that leaves parameters or moments not finite, and return False."""
+        before = [parameter.detach().clone() for parameter in self.parameters]
+        self.optimizer.step()
+        moments = [value for state in self.optimizer.state.values() for value in state.values()]
+        if _finite([*self.parameters, *(moment for moment in moments if isinstance(moment, Tensor))]):
+            return True
+        with torch.no_grad():
+            for parameter, old in zip(self.parameters, before, strict=True):
+                parameter.copy_(old)
+        self.optimizer = self.make_optimizer(self.parameters)  # the moments may be what is not finite
+        return False
 
     def _made_optimizer(self) -> Optimizer:
         expected = "optimizer must make an optimizer of parameters, such as partial(torch.optim.Adam, lr=1e-3)"

@@ -408,6 +408,11 @@ class Adapter(Part, ABC):
             )
         if x.dtype != weight.dtype:
             raise TTCError(f"the images are {x.dtype} and the model {weight.dtype}; convert one of them with .to()")
+        if weight.dtype in {torch.float16, torch.bfloat16} and _mixes_types(weight):
+            raise TTCError(
+                f"the model is {weight.dtype} inside torch.autocast to another type, which its layers cannot mix; "
+                "leave autocast, or convert the model and the images with .float()"
+            )
         if not bool(x.isfinite().all()):
             raise TTCError("the images contain NaN or infinite values; leave those images out")
         x = x.clone() if x.is_inference() else x.detach()
@@ -454,6 +459,11 @@ def require_finite(logits: Tensor) -> Tensor:
     if not bool(logits.isfinite().all()):
         raise TTCError("the model's outputs for this batch are not finite; check the range of the images")
     return logits
+
+
+def _mixes_types(weight: Tensor) -> bool:
+    kind = weight.device.type
+    return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != weight.dtype
 
 
 def _expected_input(model: nn.Module) -> str:

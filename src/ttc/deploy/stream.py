@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -25,8 +26,13 @@ class _Request:
     def add(self, logits: Tensor) -> None:
         """Add predictions for the next images; the future completes with the last of them."""
         self.predicted.append(logits)
-        if sum(map(len, self.predicted)) == len(self.images) and not self.future.done():
+        if sum(map(len, self.predicted)) < len(self.images) or self.future.done():
+            return
+        try:
             complete = torch.cat(self.predicted)
+        except Exception as error:  # outputs of different widths: the adapter's fault, no reason to stop
+            self.future.set_exception(error)
+        else:
             self.future.set_result(complete[0] if self.single else complete)
 
 
@@ -34,14 +40,16 @@ class Stream:
     """Predicts images from any number of threads with one adapter, in order of arrival, in micro-batches.
 
     A micro-batch is dispatched when ``batch_size`` images are queued, or when the oldest has waited ``max_wait``
-    seconds. Leaving the ``with`` block predicts everything that was submitted.
+    seconds. Leaving the ``with`` block predicts everything that was submitted, and so does dropping the stream. If the
+    worker thread fails, every pending future raises the reason.
 
     Args:
         adapter: A :class:`ttc.Adapter`, a :class:`Guard`, or any function of a batch that returns one row per image.
         batch_size: The largest micro-batch.
         max_wait: Seconds after which a smaller one is dispatched.
         capacity: Images that may be queued before :meth:`submit` blocks, so that memory stays bounded; eight
-            micro-batches unless given.
+            micro-batches unless given. A callback of a future runs on the worker thread and never blocks in
+            :meth:`submit`, where it would wait for itself.
 
     Raises:
         TTCError: If a setting is out of range.
@@ -62,19 +70,18 @@ class Stream:
         max_wait: float = 0.05,
         capacity: int | None = None,
     ) -> None:
-        capacity = 8 * batch_size if capacity is None else capacity
-        if batch_size < 1 or capacity < 1 or max_wait < 0:
-            raise TTCError(
-                "batch_size and capacity must be positive and max_wait not negative, "
-                f"got {batch_size}, {capacity} and {max_wait}"
-            )
-        self.adapter, self.batch_size, self.max_wait, self.capacity = adapter, batch_size, max_wait, capacity
-        self._queue: deque[_Request] = deque()
-        self._queued_images = 0
-        self._open = True
-        self._changed = threading.Condition()
-        self._worker = threading.Thread(target=self._work, name="ttc-stream", daemon=True)
-        self._worker.start()
+        for name, number in {"batch_size": batch_size, "capacity": capacity}.items():
+            if number is not None and (type(number) is not int or number < 1):
+                raise TTCError(f"{name} must be a positive whole number, got {number}")
+        if not 0 <= max_wait < threading.TIMEOUT_MAX:
+            raise TTCError(f"max_wait must be a number of seconds that is not negative, got {max_wait}")
+        self._worker = _Worker(adapter, batch_size, max_wait, 8 * batch_size if capacity is None else capacity)
+        weakref.finalize(self, self._worker.stop)  # the thread knows the worker, not the stream: dropping it ends both
+
+    @property
+    def adapter(self) -> Callable[[Tensor], Tensor]:
+        """What predicts the micro-batches."""
+        return self._worker.adapter
 
     def submit(self, images: Tensor, *, timeout: float | None = None) -> "Future[Tensor]":
         """Queue an image or a batch for prediction; block while the queue is full.
@@ -97,18 +104,7 @@ class Stream:
             raise TTCError(f"expected an image (C, H, W) or a batch (N, C, H, W), got shape {tuple(images.shape)}")
         single = images.ndim == 3
         request = _Request(images[None] if single else images, single)
-        with self._changed:
-            room = self._changed.wait_for(lambda: not self._open or self._has_room(request), timeout)
-            if not self._open:
-                raise TTCError("the stream is closed; open another one")
-            if not room:
-                raise TTCError(
-                    f"the stream is full: {self._queued_images} images are queued and there was no room within "
-                    f"{timeout} seconds; submit more slowly or raise capacity"
-                )
-            self._queue.append(request)
-            self._queued_images += len(request.images)
-            self._changed.notify_all()
+        self._worker.put(request, timeout)
         return request.future
 
     def map(self, images: Iterable[Tensor]) -> Iterator[Tensor]:
@@ -130,9 +126,7 @@ class Stream:
 
     def close(self) -> None:
         """Accept no more images, predict those that are queued, and stop."""
-        with self._changed:
-            self._open = False
-            self._changed.notify_all()
+        self._worker.stop()
         self._worker.join()
 
     def __enter__(self) -> "Stream":
@@ -141,6 +135,48 @@ class Stream:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+
+class _Worker:
+    """The queue of a stream and the thread that empties it."""
+
+    def __init__(self, adapter: Callable[[Tensor], Tensor], batch_size: int, max_wait: float, capacity: int) -> None:
+        self.adapter, self.batch_size, self.max_wait, self.capacity = adapter, batch_size, max_wait, capacity
+        self._queue: deque[_Request] = deque()
+        self._queued_images = 0
+        self._open = True
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="ttc-stream", daemon=True)
+        self._thread.start()
+
+    def put(self, request: _Request, timeout: float | None) -> None:
+        """Queue a request; block while the queue is full, unless this is the thread that would empty it."""
+        with self._changed:
+            here = threading.current_thread() is self._thread
+            room = here or self._changed.wait_for(lambda: not self._open or self._has_room(request), timeout)
+            if not self._open:
+                why = "" if self._failure is None else f" because its worker failed ({self._failure!r})"
+                raise TTCError(f"the stream is closed{why}; open another one")
+            if not room:
+                raise TTCError(
+                    f"the stream is full: {self._queued_images} images are queued and there was no room within "
+                    f"{timeout} seconds; submit more slowly or raise capacity"
+                )
+            self._queue.append(request)
+            self._queued_images += len(request.images)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Accept no more requests; the thread predicts those that are queued, and ends."""
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+
+    def join(self) -> None:
+        """Wait until the thread has ended, unless this is the thread."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
     def _has_room(self, request: _Request) -> bool:
         return self._queued_images == 0 or self._queued_images + len(request.images) <= self.capacity
 
@@ -148,15 +184,35 @@ class Stream:
         return self._queued_images >= self.batch_size or not self._open
 
     def _work(self) -> None:
-        while parts := self._next_batch():
-            requests, images = zip(*parts, strict=True)
-            try:
-                predicted = self.adapter(torch.cat(images)).split([len(part) for part in images])
-            except BaseException as error:
-                self._predict_separately(parts, error)
-                continue
-            for request, logits in zip(requests, predicted, strict=True):
-                request.add(logits)
+        parts: list[tuple[_Request, Tensor]] = []
+        try:
+            while parts := self._next_batch():
+                self._predict(parts)
+        except BaseException as error:
+            self._fail(error, [request for request, _ in parts])
+            raise
+
+    def _predict(self, parts: list[tuple[_Request, Tensor]]) -> None:
+        requests, images = zip(*parts, strict=True)
+        try:
+            predicted = self.adapter(torch.cat(images)).split([len(part) for part in images])
+        except BaseException as error:
+            self._predict_separately(parts, error)
+            return
+        for request, logits in zip(requests, predicted, strict=True):
+            request.add(logits)
+
+    def _fail(self, error: BaseException, current: list[_Request]) -> None:
+        """Fail every pending future, so that nobody waits for a thread that has ended."""
+        with self._changed:
+            self._open, self._failure = False, error
+            pending = [*current, *self._queue]
+            self._queue.clear()
+            self._queued_images = 0
+            self._changed.notify_all()
+        for request in pending:
+            if not request.future.done():
+                request.future.set_exception(TTCError(f"the worker of the stream failed ({error!r}); open another one"))
 
     def _predict_separately(self, parts: list[tuple[_Request, Tensor]], error: BaseException) -> None:
         """Predict the requests of a rejected batch one by one, so that an invalid one fails alone."""

@@ -67,7 +67,8 @@ class T3A(Adapter):
 
     def _scores(self, features: Tensor) -> Tensor:
         prototypes, supported = self._prototypes()
-        return (features @ prototypes.T).masked_fill(~supported, torch.finfo(features.dtype).min)
+        scores = (features @ prototypes.T).to(features.dtype)  # inside autocast the product has less range
+        return scores.masked_fill(~supported, torch.finfo(features.dtype).min)
 
     def _prototypes(self) -> tuple[Tensor, Tensor]:
         """Return the unit prototype of each class (K, D), and whether the class has supports (K,)."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ttc.clustering import OptimizerFactory, Updater, default_optimizer, in_input_units, softmax_entropy
 from ttc.core import Adapter, Classifier, require_finite, seeded_generator
+from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_norms, track_statistics
 
@@ -45,9 +46,14 @@ class TIPI(Adapter):
 
     def adapt(self, x: Tensor) -> Tensor:
         """Update the model and return its logits (N, K) after the update."""
-        self.updater(self._loss(x), len(x))
-        self.calls += 1
-        return self._predicted(x)
+        before = self.state_dict()
+        try:
+            self.updater(self._loss(x), len(x))
+            self.calls += 1
+            return require_finite(self._predicted(x))
+        except TTCError:  # the prediction comes after the update
+            self.load_state_dict(before)
+            raise
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the logits (N, K) with the stored statistics."""

@@ -335,7 +335,7 @@ class WindowNorm(StatisticsNorm):
         reject_absurd(self, mean, variance, ABSURD_WINDOW)
         apart = mean - self.mean
         mixed = torch.lerp(self.variance.to(variance), variance, amount) + amount * (1 - amount) * apart.square()
-        return (self.mean + amount * apart).to(x.dtype), mixed.to(x.dtype)
+        return (self.mean + amount * apart).to(self.mean.dtype), mixed.to(self.mean.dtype)
 
 
 def source_energy(layer: StatisticsNorm, mean: Tensor, variance: Tensor) -> float:
