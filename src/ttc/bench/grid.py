@@ -77,6 +77,7 @@ def cells(grid: Grid, workload: ResolvedWorkload) -> list[Protocol]:
             if not found:
                 _check_head(workload, classes, grid)
             for method in methods:
+                _check_batch_size(method, batch_size)
                 split = _source_split(method, workload, len(domains[0]))
                 protocol = Protocol(
                     dataset=workload.names.dataset_name,
@@ -168,6 +169,12 @@ def _check_head(workload: ResolvedWorkload, num_classes: int, grid: Grid) -> Non
             f"the model '{names.model}' has {found} classes and {names.dataset_name} has {num_classes}; "
             "choose a --model that was trained for this data"
         )
+
+
+def _check_batch_size(method: Spec, batch_size: int) -> None:
+    smallest = method_specs.smallest_batch(method.name)
+    if batch_size < smallest:
+        raise TTCError(f"'{method.name}' accepts batches of {smallest} images or more, the batch size is {batch_size}")
 
 
 def _source_split(method: Spec, workload: ResolvedWorkload, images: int) -> SourceSplit | None:

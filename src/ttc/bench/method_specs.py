@@ -120,6 +120,11 @@ def source_images_asked(method: str) -> int:
     return 0 if ":" in method else find_method(method).source_images
 
 
+def smallest_batch(method: str) -> int:
+    """Return the smallest batch that a method accepts."""
+    return 1 if ":" in method else find_method(method).smallest_batch
+
+
 def describe_optimizers(adapter: Adapter) -> str:
     """Return the optimizers of an adapter as ``Adam(lr=0.001)``, without torch's defaults; ``none`` if it has none."""
     return " + ".join(_describe(optimizer) for optimizer in adapter.optimizers()) or "none"

@@ -8,7 +8,7 @@ import typer
 
 from ttc.cli.data import DataOption
 from ttc.errors import TTCError
-from ttc.studies import NAMES
+from ttc.studies import NAMES, PAPER
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    study: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or all.")],
+    study: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or all: those of the paper.")],
     profile: Annotated[
         Literal["embedded", "cpu", "paper"],
         typer.Option(help="The shipped model and images; all of CIFAR-10; the paper's models and data."),
@@ -59,7 +59,7 @@ def reproduce(
     if not dry_run:
         require_libraries("ttc reproduce")  # now, not after hours of measuring
     console = Console(soft_wrap=True, highlight=False)
-    chosen = [study_named(name) for name in (NAMES if study == "all" else split_list(study))]
+    chosen = [study_named(name) for name in (PAPER if study == "all" else split_list(study))]
     numbers = split_list(seeds)
     if not numbers or not all(number.isdigit() for number in numbers):
         raise TTCError(f"--seeds takes whole numbers, such as 0,1,2; got '{seeds}'")

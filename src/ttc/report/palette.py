@@ -82,6 +82,7 @@ def vega_config(colour: Callable[[str], str], font: str) -> dict[str, Any]:
         "legend": {
             **{"orient": "top", "direction": "horizontal", "title": None, "labelColor": ink, "labelFontSize": 12},
             **{
+                "titleColor": ink,
                 "labelLimit": 0,
                 "symbolSize": 80,
                 "symbolOpacity": 1,

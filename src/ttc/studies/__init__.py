@@ -1,4 +1,4 @@
-"""The paper's tables and figures, one file each, on top of the benchmark engine."""
+"""The paper's tables and figures, and all methods in all scenarios, one file each, on top of the benchmark."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -8,11 +8,12 @@ from ttc.errors import unknown
 if TYPE_CHECKING:
     from ttc.studies.study import Study
 
-NAMES = (
+PAPER = (
     *("cifar10c", "cifar100c", "imagenetc", "resnet50", "components", "augmentations", "batch-size", "collapse"),
     *("probabilities", "density", "ambiguities"),
 )
-__all__ = ["NAMES", "study_named"]
+NAMES = (*PAPER, "field")
+__all__ = ["NAMES", "PAPER", "study_named"]
 
 
 def study_named(name: str) -> "Study":

@@ -1,8 +1,8 @@
 """The cells of a study, read from the store, and the numbers computed from them."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ class Plan:
     setup: Setup
     corruptions: tuple[str, ...]
     cells: dict[tuple[str, str], tuple[Protocol, ...]]  # one per seed
+    rejected: Mapping[str, str] = field(default_factory=dict)  # the rows that are not run, with the reason
 
     @property
     def protocols(self) -> list[Protocol]:
@@ -45,14 +46,18 @@ def plan(
     """Return the cells that a study needs; ``images`` and ``corruptions`` replace the profile's."""
     scale = study.scale[setup.profile]
     found: dict[tuple[str, str], list[Protocol]] = {}
-    for size in dict.fromkeys(entry.batch_size for entry in study.entries):
-        entries = [entry for entry in study.entries if entry.batch_size == size]
+    every = [study.as_run(entry, setup.profile) for entry in study.entries]
+    rejected = {entry.name: reason for entry in every if (reason := _reason_to_reject(entry))}
+    every = [entry for entry in every if entry.name not in rejected]
+    for size, scenario in dict.fromkeys((entry.batch_size, entry.scenario) for entry in every):
+        entries = [entry for entry in every if (entry.batch_size, entry.scenario) == (size, scenario)]
         grid = Grid(
             methods=tuple(Spec.read(entry.method) for entry in entries),
             corruptions=corruptions or scale.corruptions,
             images=images or scale.images,
             batch_sizes=(size,),
             seeds=seeds,
+            scenarios=(Spec.read(scenario),),
             device=setup.device,
             threads=threads,
         )
@@ -63,7 +68,12 @@ def plan(
                 if (cell.method, cell.options) == method:
                     found.setdefault((entry.name, cell.corruptions[0]), []).append(cell)
     names = tuple(dict.fromkeys(corruption for _, corruption in found))
-    return Plan(study, setup, names, {key: tuple(group) for key, group in found.items()})
+    return Plan(study, setup, names, {key: tuple(group) for key, group in found.items()}, rejected)
+
+
+def _reason_to_reject(entry: Entry) -> str:
+    smallest = method_specs.smallest_batch(Spec.read(entry.method).name)
+    return f"accepts batches of {smallest} images or more" if entry.batch_size < smallest else ""
 
 
 def _identity(entry: Entry) -> tuple[str, str]:
@@ -77,6 +87,7 @@ class Measurements:
     def __init__(self, plan: Plan, rows: Sequence[Row]) -> None:
         self.plan, self.study, self.setup = plan, plan.study, plan.setup
         self.finished = {row.protocol.hash: row for row in rows if row.status == "finished"}
+        self.errors = {row.protocol.hash: row.error or "" for row in rows if row.status != "finished"}
 
     def rows(self, entry: str, corruption: str | None = None) -> list[Row]:
         """Return the rows behind a number, of all corruptions if none is named; empty while one is missing."""
@@ -86,12 +97,18 @@ class Measurements:
             return []
         return [self.finished[found] for found in hashes]
 
+    def reason(self, entry: str) -> str:
+        """Return why a row has no number: its method rejects the setting, or a cell failed; empty if it has one."""
+        hashes = [cell.hash for (name, _), group in self.plan.cells.items() if name == entry for cell in group]
+        errors = [self.errors[found] for found in hashes if found in self.errors]
+        return self.plan.rejected.get(entry) or (errors[0] if errors else "")
+
     def fractions(self, entry: str, corruption: str | None = None) -> NDArray[np.float64]:
         """Return how often each image was right, over corruptions and seeds: (N,), empty where a cell is missing."""
         rows = self.rows(entry, corruption)
         if not rows:
             return np.zeros(0)
-        return np.asarray(np.mean([row.correct for row in rows], axis=0), dtype=np.float64)
+        return np.asarray(np.mean([_by_image(row) for row in rows], axis=0), dtype=np.float64)
 
     def accuracy(self, entry: str, corruption: str | None = None) -> float | None:
         """Return the accuracy of a row on a corruption, or its average over all of them."""
@@ -114,6 +131,13 @@ class Measurements:
         """Return the milliseconds per image, at the batch size of the entry."""
         rows = self.rows(entry)
         return float(np.median([row.cost["median_ms"] / row.protocol.batch_size for row in rows])) if rows else None
+
+
+def _by_image(row: Row) -> NDArray[np.float64]:
+    """How often each image of a cell was right: once per domain in a sequence, so that an image counts once."""
+    correct, images = row.correct, row.protocol.images
+    whole = len(correct) > images and len(correct) % images == 0
+    return np.asarray(correct.reshape(-1, images).mean(0) if whole else correct, dtype=np.float64)
 
 
 def published(measured: Measurements, entry: Entry, corruption: str | None = None) -> float | None:

@@ -14,7 +14,7 @@ TOLERANCE = 0.5  # points by which two runs of the same cell may differ: the pap
 def findings(measured: Measurements) -> Findings:
     """Compute what a study found."""
     study, setup = measured.study, measured.setup
-    table = accuracy_table(measured) if study.entries else None
+    table = accuracy_table(measured) if study.entries and study.detailed else None
     tables = (*((table,) if table else ()), *(study.extra(measured) if study.extra else ()))
     claims = (*(claim(measured, one) for one in study.claims), *(study.judged(measured) if study.judged else ()))
     cells = {row.protocol.hash: row for entry in study.entries for row in measured.rows(entry.name)}
@@ -27,7 +27,12 @@ def findings(measured: Measurements) -> Findings:
         tables=tables,
         claims=claims,
         figures=study.figures(measured) if study.figures else (),
-        notes=(*study.notes, *((setup.note,) if setup.note and study.table else ()), *_known(measured)),
+        notes=(
+            *study.notes,
+            *_source_splits(measured),
+            *((setup.note,) if setup.note and study.table else ()),
+            *_known(measured),
+        ),
         cells=tuple(cell_record(row) for row in cells.values()),
     )
 
@@ -120,6 +125,16 @@ def headline(measured: Measurements) -> str:
 
 def _first(claims: tuple[Claim, ...]) -> str:
     return f"{claims[0].text} Here: {claims[0].verdict}; {claims[0].evidence}." if claims else ""
+
+
+def _source_splits(measured: Measurements) -> tuple[str, ...]:
+    """Say which methods got source images, and from where."""
+    cells = [cell for cell in measured.plan.protocols if cell.source_split]
+    return tuple(
+        f"{', '.join(dict.fromkeys(cell.method for cell in cells if cell.source_split == split))}: source images from "
+        f"the declared split {split} (checksum {checksum[:8]}), none of which is in a stream; no labels."
+        for split, checksum in dict.fromkeys((cell.source_split, cell.source_checksum) for cell in cells)
+    )
 
 
 def _known(measured: Measurements) -> tuple[str, ...]:

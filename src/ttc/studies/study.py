@@ -1,7 +1,7 @@
 """A study: the rows of one of the paper's tables or figures as methods to run, and what the paper says of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ttc.report.findings import Claim, Figure, ResultTable
@@ -28,12 +28,13 @@ THREE = ("gaussian_noise", "frost", "contrast")
 
 @dataclass(frozen=True)
 class Entry:
-    """A row: its name, the method as ``ttc run`` writes it, its batch size, and the paper's row to compare with."""
+    """A row: name, method and scenario as ``ttc run`` writes them, batch size, and the paper's row to compare with."""
 
     name: str
     method: str
     batch_size: int = 100
     paper: str = ""
+    scenario: str = "per-domain"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class Study:
         elsewhere: Whether the paper ran it on its other data too.
         labels: The rows among which the headline names the best; all when empty.
         controls: The rows that are controls, not methods; the headline says so.
+        detailed: Whether to show the table of all rows by corruption.
+        lighter: Methods and scenarios that the embedded profile replaces by cheaper ones: ``{written: replacement}``.
     """
 
     name: str
@@ -100,3 +103,11 @@ class Study:
     elsewhere: bool = False
     labels: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
+    detailed: bool = True
+    lighter: Mapping[str, str] = field(default_factory=dict)
+
+    def as_run(self, entry: Entry, profile: str) -> Entry:
+        """Return an entry as a profile runs it."""
+        lighter = self.lighter if profile == "embedded" else {}
+        method, scenario = lighter.get(entry.method, entry.method), lighter.get(entry.scenario, entry.scenario)
+        return replace(entry, method=method, scenario=scenario)
