@@ -3,6 +3,8 @@
 Without Lightning installed, a few lines stand in for its module and trainer, so that the example runs anyway.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -28,7 +30,9 @@ except ImportError:
         def __init__(self, **options: object) -> None:
             pass
 
-        def test(self, module: LightningModule, loader: DataLoader, verbose: bool = True) -> list[dict[str, float]]:
+        def test(
+            self, module: LightningModule, loader: "DataLoader[Any]", verbose: bool = True
+        ) -> list[dict[str, float]]:
             """Run the test loop as Lightning does: in evaluation mode, without gradients."""
             module.eval()
             with torch.inference_mode():

@@ -200,10 +200,10 @@ def replaced(state: str, old: str, new: str) -> str:
     return state.replace(old, new)
 
 
-CRAFTED: dict[str, Callable[[dict[str, str], dict[str, Tensor]], None]] = {
-    "no state": lambda m, t: m.pop("state") and None,
-    "no method": lambda m, t: m.pop("method") and None,
-    "no options": lambda m, t: m.pop("options") and None,
+CRAFTED: dict[str, Callable[[dict[str, str], dict[str, Tensor]], object]] = {
+    "no state": lambda m, t: m.pop("state"),
+    "no method": lambda m, t: m.pop("method"),
+    "no options": lambda m, t: m.pop("options"),
     "state is no JSON": lambda m, t: m.update(state="{"),
     "state is a list": lambda m, t: m.update(state="[]"),
     "state is a number": lambda m, t: m.update(state="3"),
@@ -220,7 +220,7 @@ CRAFTED: dict[str, Callable[[dict[str, str], dict[str, Tensor]], None]] = {
     "larger": lambda m, t: t.update({name: torch.cat([tensor, tensor]) for name, tensor in t.items() if tensor.ndim}),
     "NaN": lambda m, t: t.update({name: tensor * float("nan") for name, tensor in t.items()}),
     "a tensor too many": lambda m, t: t.update({"more": torch.zeros(2)}),
-    "a tensor too few": lambda m, t: t.pop(next(iter(t))) is None or None,
+    "a tensor too few": lambda m, t: t.pop(next(iter(t))),
     "a count as text": lambda m, t: m.update(state=replaced(m["state"], '["fresh", ', '["fresh", "1"], ["old", ')),
     "a negative count": lambda m, t: m.update(state=replaced(m["state"], '["fresh", ', '["fresh", -1], ["old", ')),
     "a huge count": lambda m, t: m.update(

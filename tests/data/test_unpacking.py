@@ -1,6 +1,7 @@
 import io
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_no_place_to_write(tmp_path: Path) -> None:
         unpack(archive, tmp_path / "file")
 
 
-def assert_nothing_unpacked(archive: Path, into: Path, reason: str, **limits: int) -> None:
+def assert_nothing_unpacked(archive: Path, into: Path, reason: str, **limits: Any) -> None:
     with pytest.raises(TTCError, match=reason) as caught:
         unpack(archive, into, **limits)
     assert "\n" not in str(caught.value)

@@ -222,7 +222,9 @@ class Store:
         """Tell whether there is a cell of this hash that cannot be read."""
         found = self._connection.execute(f"select {_COLUMNS}, label from cells where hash = ?", (key,)).fetchone()
         try:
-            return found is not None and not _row(found)
+            if found is not None:
+                _row(found)
+            return False
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, TTCError):
             return True
 

@@ -54,11 +54,11 @@ class StatisticsNorm(StatisticsLayer):
         assert self.variance is not None
         self.source_mean, self.source_variance = self.mean.detach().clone(), self.variance.detach().clone()
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StatisticsNorm":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "StatisticsNorm":  # called by Module.to
         for name in ("source_mean", "source_variance"):  # no buffers: a state_dict must not contain them
             if name in vars(self):
                 setattr(self, name, fn(getattr(self, name)))
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
