@@ -42,7 +42,7 @@ except ImportError:
             return [module.logged]
 
 
-class AdaptedModule(LightningModule):
+class AdaptedModule(LightningModule):  # type: ignore[misc]
     """Predicts and adapts in every test step; the adapter is a submodule, so it moves and is saved with this one."""
 
     def __init__(self, adapter: ttc.Adapter) -> None:

@@ -174,7 +174,7 @@ def test_a_state_that_does_not_fit_is_rejected_whole(saved: Path, model: nn.Modu
     assert torch.equal(adapter(stream[1]), untroubled(stream[1]))
 
 
-def craft(saved: Path, change: Callable[[dict[str, str], dict[str, Tensor]], None]) -> Path:
+def craft(saved: Path, change: Callable[[dict[str, str], dict[str, Tensor]], object]) -> Path:
     """A copy of a saved file with changed contents and a valid digest."""
     with safe_open(saved, "pt") as file:
         metadata, tensors = dict(file.metadata()), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -102,7 +102,7 @@ def _extract(
 
 def _read_to_end(tar: tarfile.TarFile) -> None:
     """Read what follows the last member: only at its end does a compressed file show a wrong checksum."""
-    while tar.fileobj is not None and (rest := tar.fileobj.read(1 << 20)):
+    while rest := tar.fileobj.read(1 << 20):
         if rest.strip(b"\0"):
             raise tarfile.ReadError("there is data after its end")
 
