@@ -42,9 +42,7 @@ def write_parquet(found: Sequence[Record], path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise TTCError(
-            "Parquet needs pyarrow: pip install 'pyarrow>=15', or choose --format csv"
-        ) from error
+        raise TTCError("Parquet needs pyarrow: pip install 'pyarrow>=15', or choose --format csv") from error
     table = pyarrow.Table.from_pylist([{key: _flat(value) for key, value in record.items()} for record in found])
     with atomic(path) as part:
         pyarrow.parquet.write_table(table, part)
