@@ -17,7 +17,7 @@ ALLOWED: dict[str, set[str]] = {
     "methods": {"clustering", "nn", "core", "fast"},
     "corruptions": set(),
     "data": {"corruptions"},
-    "models": set(),
+    "models": {"data"},
     "deploy": {"core", "nn", "data"},
     "bench": {"core", "clustering", "methods", "models", "data", "corruptions"},
     "report": {"bench"},

@@ -119,6 +119,7 @@ BUILDERS = """
 import torch
 
 from ttc.core import Adapter
+from ttc.errors import TTCError
 from ttc.nn import frozen_copy
 
 
@@ -137,6 +138,15 @@ def sharp(model, *, temperature: float = 1.0, loss=torch.nn.functional.mse_loss)
 
 def demanding(model, *, temperature: float):
     return Sharp(frozen_copy(model), temperature)
+
+
+class Failing(Adapter):
+    def adapt(self, x):
+        raise TTCError("the model's outputs for this batch are not finite; check the range of the images")
+
+
+def failing(model):
+    return Failing(frozen_copy(model))
 
 
 def wrong(model):

@@ -29,7 +29,7 @@ def test_records_are_json_and_csv() -> None:
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(TTCError, match=r"Parquet needs pyarrow: pip install 'test-time-clustering\[parquet\]'"):
+    with pytest.raises(TTCError, match=r"Parquet needs pyarrow: pip install 'pyarrow>=15'"):
         write_parquet(records([make_row()]), tmp_path / "a.parquet")
     assert list(tmp_path.iterdir()) == []
 

@@ -58,12 +58,12 @@ def test_failures_are_printed_and_end_with_code_one(place: Path) -> None:
     seeds = tuple(range(SHOWN_FAILURES))
     out, text = console()
     done = run_cells(
-        cells(grid("tent(optimizer='Adam(lr=1e37)')", batch_sizes=(4,), seeds=seeds), resolved), resolved, STORE, 1, out
+        cells(grid("own_methods:failing", batch_sizes=(4,), seeds=seeds), resolved), resolved, STORE, 1, out
     )
     with pytest.raises(typer.Exit) as stop:
         exit_if_failed(done, STORE, out)
     assert stop.value.exit_code == 1
-    assert text.getvalue().count("failed: tent(optimizer='Adam(lr=1e+37)'), ") == SHOWN_FAILURES
+    assert text.getvalue().count("failed: own_methods:failing, ") == SHOWN_FAILURES
     assert f"and {SHOWN_FAILURES} more: ttc results --store a.sqlite --failed" in text.getvalue()
     assert "10 of 10 cells failed; run the same command again to retry" in text.getvalue()
 

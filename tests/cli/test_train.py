@@ -92,7 +92,7 @@ def test_mistakes(root: Path, tmp_path: Path) -> None:
     with pytest.raises(TTCError, match=r"CIFAR-100 \(train.bin\) was not found at .*ttc data fetch cifar100"):
         run(root, *out, "--dataset", "cifar100")
     for count in (0, 10**9):
-        with pytest.raises(TTCError, match=r"CIFAR-10 test has 16 images, .* requested: choose 1 to 16"):
+        with pytest.raises(TTCError, match=r"CIFAR-10 test, own copy has 16 images, .* requested: choose 1 to 16"):
             run(root, "--out", tmp_path / "out", "--card-images", count)
     (tmp_path / "file").write_text("")
     with pytest.raises(TTCError, match=r"cannot write to .*file"):

@@ -168,7 +168,7 @@ def test_labels_must_fit_the_model(numbered: Path, tmp_path_factory: pytest.Temp
 def test_checksum_follows_labels_and_fitting(numbered: Path) -> None:
     before = image_folder(numbered, 8).checksum
     assert image_folder(numbered, Fitting.to(8)).checksum == before
-    assert image_folder(numbered, Fitting(8, 8)).checksum != before
+    assert image_folder(numbered, Fitting(8, 9)).checksum != before
     (numbered / "2").rename(numbered / "3")
     assert image_folder(numbered, 8).checksum != before
 

@@ -131,7 +131,10 @@ def test_every_call_predicts_or_rejects(data: st.DataObject) -> None:
         except ttc.TTCError:
             CALLS["model rejected"] += 1
             return
-        guard = Guard(adapter, Policy(check_every=data.draw(st.integers(1, 9)), patience=1, snapshot_every=1))
+        guard = Guard(
+            adapter,
+            Policy(check_every=data.draw(st.integers(1, 9)), patience=1, snapshot_every=1, max_rejections=10**6),
+        )
         initial = adapter.state_dict()
         for _ in range(data.draw(st.integers(5, 20))):
             act(data, guard, wanted, initial)

@@ -50,7 +50,7 @@ def test_the_average_is_the_one_of_all_values_weighted() -> None:
     generator = torch.Generator().manual_seed(0)
     source = nn.BatchNorm2d(2)
     layer = EmaNorm(source, weight=0.1)
-    images = torch.randn(30, 2, 4, 4, generator=generator) * torch.rand(30, 1, 1, 1, generator=generator) * 3
+    images = torch.randn(30, 2, 4, 4, generator=generator) * torch.rand(30, 1, 1, 1, generator=generator)
     for image in images:
         layer(image[None])
     ages = torch.arange(29, -1, -1, dtype=torch.float64)
@@ -96,7 +96,7 @@ def test_every_method_takes_the_switch(
 def test_a_rejected_batch_leaves_the_average_alone(model: nn.Module, stream: list[Tensor]) -> None:
     adapter, untroubled = (ttc.adapt(model, "ttc", small_batches=True) for _ in range(2))
     adapter(stream[0]), untroubled(stream[0])
-    with pytest.raises(ttc.TTCError, match="not finite"):
+    with pytest.raises(ttc.TTCError, match="check the range of the images"):
         adapter(torch.full_like(stream[0], 3e38))
     adapter.predict(stream[2])
     assert torch.equal(adapter(stream[1]), untroubled(stream[1]))

@@ -26,7 +26,7 @@ class BalancedMemory(Part):
         uncertainty_weight: λ_u.
     """
 
-    state_attributes = ("images", "labels", "uncertainties", "ages")
+    state_attributes = resizable_attributes = ("images", "labels", "uncertainties", "ages")
 
     def __init__(
         self, capacity: int, num_classes: int, *, age_weight: float = 1.0, uncertainty_weight: float = 1.0

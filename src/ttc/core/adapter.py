@@ -364,8 +364,11 @@ class Adapter(Part, ABC):
         return html_table("adapter", self.summary_rows())
 
     def __getstate__(self) -> dict[str, Any]:
-        with self.lock:  # a copy, or a call could change it while it is being pickled
-            return copy.deepcopy(self._variables())
+        if "_copied" not in vars(self):  # a copy, or a call could change it while it is being pickled
+            made = copy.deepcopy(self)
+            made._mark_copied()  # with the adapters in it, so that what they share stays shared
+            return made._variables()
+        return self._variables()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Adapter":
         with self.lock:
@@ -375,7 +378,14 @@ class Adapter(Part, ABC):
         return made
 
     def _variables(self) -> dict[str, Any]:
-        return {**vars(self), "lock": None, "_accepted": set()}
+        kept = {name: value for name, value in vars(self).items() if name != "_copied"}
+        return {**kept, "lock": None, "_accepted": set()}
+
+    def _mark_copied(self) -> None:
+        self._copied = True
+        for part in self.parts():
+            if isinstance(part, Adapter):
+                part._mark_copied()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

@@ -135,7 +135,7 @@ def check_state(value: Any, state: State, where: str = "state", *, resizable: bo
 
     Names, types, shapes and dtypes must be those of ``value``, and numbers finite. A part may check more in a method
     ``check_state(state)``, and name in ``resizable_attributes`` those whose tensors differ in length (the first
-    dimension). An attribute that is None now may be None, a tensor or a number.
+    dimension) or whose lists do. An attribute that is None now may be None, a tensor or a number.
 
     Args:
         value: What the state would be restored into, in its initial state.
@@ -160,6 +160,11 @@ def check_state(value: Any, state: State, where: str = "state", *, resizable: bo
             value.check_state(state)
     elif isinstance(value, Tensor):
         _check_tensor(value, state, where, resizable=resizable)
+    elif isinstance(value, list) and resizable:
+        _require(isinstance(state, list), where, "expected a list")
+        for index, new in enumerate(state):
+            fits = isinstance(new, (Tensor, *PLAIN)) and _is_finite(new)
+            _require(fits, f"{where}[{index}]", "expected a finite tensor or number")
     elif isinstance(value, list | tuple):
         _require(isinstance(state, list | tuple) and len(state) == len(value), where, f"expected {len(value)} items")
         for index, (item, new) in enumerate(zip(value, state, strict=True)):

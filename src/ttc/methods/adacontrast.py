@@ -36,6 +36,7 @@ class AdaContrast(Adapter):
         *("model", "key", "updater", "queue", "queue_labels", "bank_features", "bank_probabilities"),
         *("seen", "calls"),
     )
+    resizable_attributes = ("queue", "queue_labels", "bank_features", "bank_probabilities")
 
     def __init__(
         self,

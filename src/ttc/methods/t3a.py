@@ -45,7 +45,7 @@ class T3A(Adapter):
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Check that there is a label and an entropy for each support."""
-        features, labels, entropy = state["supports"]
+        features, labels, entropy = state["supports"][:3]
         known = bool(((labels >= 0) & (labels < self.model.num_classes)).all())
         if not (len(features) == len(labels) == len(entropy) and known):
             raise ValueError("features, labels and entropies of the supports do not belong together")

@@ -60,6 +60,7 @@ class TAST(Adapter):
     """
 
     state_attributes = ("model", "heads", "updater", "supports")
+    resizable_attributes = ("supports",)
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ class TSD(Adapter):
     """
 
     state_attributes = ("model", "updater", "supports")
+    resizable_attributes = ("supports",)
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ from ttc.core.statistics import StatisticsLayer
 from ttc.errors import TTCError
 
 PLAUSIBLE = 6.0  # the energy up to which a batch counts fully; single images at severity 5 stay below 4.7
-ABSURD = 100.0  # the energy beyond which a batch is rejected: ten source standard deviations
+ABSURD = 1e4  # the energy beyond which a batch is rejected: a hundred source standard deviations
 ABSURD_WINDOW = 25.0  # the same where the images themselves are stored, so that their weight cannot be reduced
 
 
