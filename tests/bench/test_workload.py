@@ -82,9 +82,19 @@ def test_a_subset_of_class_folders_has_every_class(place: Path) -> None:
             {"model": "embedded", "checkpoint": Path("mine.pt")},
             "the embedded model has fixed weights, .*: to set any of them, name an architecture",
         ),
-        ({"model": "small_nets:few"}, "has 2 classes and imagefolder:photos has 3; choose a --model"),
+        ({"model": "small_nets:few"}, "photos has 3 class folders, the model has 2 classes"),
     ],
 )
 def test_invalid_workloads_are_rejected(changes: dict[str, Any], sentence: str, place: Path) -> None:
     with pytest.raises(TTCError, match=sentence):
         cells(Grid((Spec("norm"),), ("fog",)), workload(**changes))
+
+
+def test_folders_are_the_classes_of_the_model(place: Path) -> None:
+    with pytest.raises(TTCError, match="photos has 3 class folders, the model has 10 classes"):
+        workload(model="embedded").domain(CLEAN, None)
+    for name, number in zip(sorted(path.name for path in (place / "photos").iterdir()), ("2", "7", "3"), strict=True):
+        (place / "photos" / name).rename(place / "photos" / number)
+    images = workload(model="embedded").domain(CLEAN, None)
+    assert images.num_classes == 10
+    assert set(images.labels.tolist()) == {2, 3, 7}

@@ -15,7 +15,6 @@ from ttc.core.state import model_digest
 from ttc.data import Images, subset
 from ttc.data.named import is_sorted_by_class
 from ttc.errors import TTCError, unknown
-from ttc.models.model_input import stated_fitting
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,8 @@ class ResolvedWorkload:
         clean = _take(self._clean_images(), images, dataset.by_class)
         if domain.corruption == CLEAN:
             return clean
-        return data.corrupt_images(clean, *domain, cache=self.cache if cached else None)
+        cache = self.cache if cached else None
+        return data.corrupt_images(clean, *domain, cache=cache, frost_dir=data.frost_folder(root))
 
     def _clean_images(self) -> Images:
         if self._clean is None:
@@ -182,7 +182,8 @@ class ResolvedWorkload:
         known, root = _find_dataset(dataset), data.data_root(self.names.root)
         if known.clean is not None:
             return known.clean(root)
-        return data.open_dataset(dataset, root, stated_fitting(models.build(self.names.model, pretrained=False)))
+        network = _build(self.names, None, "float32", "cpu")
+        return data.open_dataset(dataset, root, *models.model_input(network))
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ def _take(images: Images, count: int | None, by_class: bool) -> Images:
     return images if count is None else subset(images, count, by_class)
 
 
-def _build(names: Workload, num_classes: int, dtype: str, device: str) -> nn.Module:
+def _build(names: Workload, num_classes: int | None, dtype: str, device: str) -> nn.Module:
     if names.checkpoint is None and names.model in models.MODELS:
         raise TTCError(f"the model '{names.model}' comes without weights; give them with --checkpoint FILE")
     classes = None if names.model == "embedded" else num_classes  # its ten, of which the data may have fewer
