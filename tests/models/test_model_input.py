@@ -1,12 +1,16 @@
 """What a model takes: its fitting and its classes."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from ttc.data import Fitting
 from ttc.errors import TTCError
-from ttc.models import StandardizedModel, build, model_input
+from ttc.models import StandardizedModel, build, model_input, open_fitted
 
 
 def classifier(classes: int) -> nn.Module:
@@ -28,6 +32,15 @@ def test_own_models_may_state_a_side() -> None:
     assert model_input(model) == (None, 6)
     model.side = 48  # type: ignore[assignment]
     assert model_input(model) == (Fitting.to(48), 6)
+
+
+def test_a_model_that_states_no_size_gets_images_as_they_are(tmp_path: Path) -> None:
+    for label in range(2):
+        (tmp_path / str(label)).mkdir()
+        Image.fromarray(np.zeros((6, 8, 3), np.uint8)).save(tmp_path / str(label) / "a.png")
+    images, takes = open_fitted(nn.Sequential(nn.Flatten(), nn.Linear(144, 5)), f"imagefolder:{tmp_path}", tmp_path)
+    assert takes == (None, 5)
+    assert (images.num_classes, images.pixels([1]).shape) == (5, (1, 6, 8, 3))
 
 
 def test_the_model_is_left_as_it_was() -> None:

@@ -182,8 +182,7 @@ class ResolvedWorkload:
         known, root = _find_dataset(dataset), data.data_root(self.names.root)
         if known.clean is not None:
             return known.clean(root)
-        network = _build(self.names, None, "float32", "cpu")
-        return data.open_dataset(dataset, root, *models.model_input(network))
+        return models.open_fitted(_build(self.names, None, "float32", "cpu"), dataset, root)[0]
 
 
 @dataclass(frozen=True)

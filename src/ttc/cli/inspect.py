@@ -61,13 +61,12 @@ def _accuracy(
     network: "nn.Module", model: str, checkpoint: Path | None, dataset: str, count: int | None
 ) -> list[tuple[str, str]]:
     """Return the lines on the clean accuracy, each with its title."""
-    from ttc.data import data_root, open_dataset, subset
+    from ttc.data import data_root, subset
     from ttc.data.named import is_sorted_by_class
-    from ttc.models import MODELS, model_input
+    from ttc.models import MODELS, open_fitted
     from ttc.models.clean_accuracy import CAUSES, better_settings, measure_accuracy, published_accuracy
 
-    takes = model_input(network)
-    whole = open_dataset(dataset, data_root(), *takes)
+    whole, takes = open_fitted(network, dataset, data_root())
     if whole.num_classes != takes.num_classes:
         return [("warning", f"{whole.name} has {whole.num_classes} classes, the model {takes.num_classes}")]
     chosen = subset(whole, min(1000, len(whole)) if count is None else count, is_sorted_by_class(dataset))

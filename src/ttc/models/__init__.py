@@ -3,7 +3,7 @@
 from ttc.models.building import build
 from ttc.models.embedded_model import embedded, embedded_card
 from ttc.models.external import StandardizedModel
-from ttc.models.model_input import ModelInput, model_input
+from ttc.models.model_input import ModelInput, model_input, open_fitted
 from ttc.models.weight_files import load_checkpoint
 from ttc.models.zoo import INPUT_STATISTICS, MODELS
 
@@ -17,4 +17,5 @@ __all__ = [
     "embedded_card",
     "load_checkpoint",
     "model_input",
+    "open_fitted",
 ]

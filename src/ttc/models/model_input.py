@@ -1,11 +1,14 @@
 """What a model takes and returns: how images are fitted to it, and its number of classes."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from ttc.data.decoding import Fitting
+from ttc.data.images import Images
+from ttc.data.named import open_dataset
 from ttc.errors import TTCError
 
 
@@ -16,7 +19,7 @@ class ModelInput(NamedTuple):
     num_classes: int
 
 
-def model_input(model: nn.Module) -> ModelInput:
+def model_input(model: nn.Module, size: tuple[int, int] = (224, 224)) -> ModelInput:
     """Find out how images are fitted to a model and how many classes it has.
 
     Models of the zoo, timm and torchvision state the size of their images; a model of your own may do so by attributes:
@@ -25,6 +28,7 @@ def model_input(model: nn.Module) -> ModelInput:
 
     Args:
         model: A classifier of images (N, 3, H, W) in [0, 1].
+        size: The height and width of the images, for a model that does not state a size.
 
     Returns:
         The fitting and the number of classes.
@@ -38,7 +42,27 @@ def model_input(model: nn.Module) -> ModelInput:
         ModelInput(fitting=Fitting(side=32, resize=32, interpolation='bilinear'), num_classes=7)
     """
     fitting = stated_fitting(model)
-    return ModelInput(fitting, _num_classes(model, fitting.side if fitting else 224))
+    return ModelInput(fitting, _num_classes(model, *((fitting.side, fitting.side) if fitting else size)))
+
+
+def open_fitted(model: nn.Module, name: str, root: Path) -> tuple[Images, ModelInput]:
+    """Open the clean images of a dataset by name, fitted to a model and labelled by its classes.
+
+    Args:
+        model: A classifier of images (N, 3, H, W) in [0, 1].
+        name: A name that :func:`ttc.data.open_dataset` takes.
+        root: The data directory.
+
+    Returns:
+        The dataset, and what the model takes.
+
+    Raises:
+        TTCError: The data is missing, or the images do not fit the model.
+    """
+    opened = open_dataset(name, root, stated_fitting(model))
+    height, width = opened.pixels([0]).shape[1:3]
+    takes = model_input(model, (height, width))
+    return open_dataset(name, root, *takes), takes
 
 
 def stated_fitting(model: nn.Module) -> Fitting | None:
@@ -53,16 +77,16 @@ def stated_fitting(model: nn.Module) -> Fitting | None:
     return Fitting(side, resize, "bicubic" if interpolation == "bicubic" else "bilinear")
 
 
-def _num_classes(model: nn.Module, side: int) -> int:
+def _num_classes(model: nn.Module, height: int, width: int) -> int:
     like = next(model.parameters(), torch.zeros(()))
     training = model.training
     try:
         with torch.no_grad():
-            logits = model.eval()(torch.zeros(1, 3, side, side, dtype=like.dtype, device=like.device))
+            logits = model.eval()(torch.zeros(1, 3, height, width, dtype=like.dtype, device=like.device))
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise TTCError(
-            f"the model cannot process an image of {side} x {side} pixels ({reason}): state the size of its images "
+            f"the model cannot process an image of {width} x {height} pixels ({reason}): state the size of its images "
             "by an attribute, model.side"
         ) from error
     finally:
