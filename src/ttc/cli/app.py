@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 import ttc
-from ttc.cli import adapt, corrupt, data, demo, doctor, inspect, methods, report, reproduce, results, run, train
+from ttc.cli import (
+    adapt,
+    corrupt,
+    data,
+    demo,
+    diagnose,
+    doctor,
+    inspect,
+    methods,
+    report,
+    reproduce,
+    results,
+    run,
+    train,
+)
 from ttc.errors import TTCError
 
 app = typer.Typer(
@@ -31,6 +45,7 @@ app.command()(run.run)
 app.command()(results.results)
 app.command()(reproduce.reproduce)
 app.command()(report.report)
+app.command()(diagnose.diagnose)
 
 
 def _version(wanted: bool) -> None:
