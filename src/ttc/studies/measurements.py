@@ -15,7 +15,7 @@ from ttc.bench.spec import Spec
 from ttc.bench.store import Row
 from ttc.studies import paper
 from ttc.studies.profiles import Setup
-from ttc.studies.study import ALL, Entry, Study
+from ttc.studies.study import ALL, Entry, Scale, Study
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,14 @@ def plan(
     threads: int = 1,
 ) -> Plan:
     """Return the cells that a study needs; ``images`` and ``corruptions`` replace the profile's."""
-    scale = study.scale[setup.profile]
     found: dict[tuple[str, str], list[Protocol]] = {}
     every = [study.as_run(entry, setup.profile) for entry in study.entries]
     rejected = {entry.name: reason for entry in every if (reason := _reason_to_reject(entry))}
     every = [entry for entry in every if entry.name not in rejected]
-    for size, scenario in dict.fromkeys((entry.batch_size, entry.scenario) for entry in every):
-        entries = [entry for entry in every if (entry.batch_size, entry.scenario) == (size, scenario)]
+    groups: dict[tuple[int, str, Scale], list[Entry]] = {}
+    for entry in every:
+        groups.setdefault((entry.batch_size, entry.scenario, study.scale_of(entry, setup.profile)), []).append(entry)
+    for (size, scenario, scale), entries in groups.items():
         grid = Grid(
             methods=tuple(Spec.read(entry.method) for entry in entries),
             corruptions=corruptions or scale.corruptions,

@@ -27,14 +27,26 @@ THREE = ("gaussian_noise", "frost", "contrast")
 
 
 @dataclass(frozen=True)
+class Scale:
+    """How much of the data a profile uses: images of each corruption (None: all), and which corruptions."""
+
+    images: int | None
+    corruptions: tuple[str, ...] = ALL
+
+
+@dataclass(frozen=True)
 class Entry:
-    """A row: name, method and scenario as ``ttc run`` writes them, batch size, and the paper's row to compare with."""
+    """A row: name, method and scenario as ``ttc run`` writes them, batch size, and the paper's row to compare with.
+
+    ``embedded`` is the scale of the row in the embedded profile, where it is not that of the study.
+    """
 
     name: str
     method: str
     batch_size: int = 100
     paper: str = ""
     scenario: str = "per-domain"
+    embedded: Scale | None = None
 
 
 @dataclass(frozen=True)
@@ -45,14 +57,6 @@ class Greater:
     better: str
     worse: str
     by: float = 0.0
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much of the data a profile uses: images of each corruption (None: all), and which corruptions."""
-
-    images: int | None
-    corruptions: tuple[str, ...] = ALL
 
 
 def scales(corruptions: tuple[str, ...] = ALL, paper: tuple[str, ...] = ALL, images: int = 2000) -> Mapping[str, Scale]:
@@ -111,3 +115,7 @@ class Study:
         lighter = self.lighter if profile == "embedded" else {}
         method, scenario = lighter.get(entry.method, entry.method), lighter.get(entry.scenario, entry.scenario)
         return replace(entry, method=method, scenario=scenario)
+
+    def scale_of(self, entry: Entry, profile: str) -> Scale:
+        """Return how much of the data a profile uses for an entry."""
+        return (entry.embedded if profile == "embedded" else None) or self.scale[profile]
