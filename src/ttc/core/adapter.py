@@ -1,10 +1,8 @@
 """The contract of every method: an object that predicts a stream of batches and adapts as it goes."""
 
-import copy
-import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -13,21 +11,21 @@ from torch import Tensor, nn
 
 from ttc.core import checkpoint
 from ttc.core.adapter_module import AdapterModule
-from ttc.core.callbacks import CallbackList, Event
+from ttc.core.callbacks import Event
 from ttc.core.classifier import Classifier
-from ttc.core.data_items import Data
+from ttc.core.copying import CopiedUnderLock
+from ttc.core.drift import parameter_drift
 from ttc.core.exported import ExportedClassifier, ExportParts, export_module
-from ttc.core.input_checks import input_warning
-from ttc.core.interface import PROBABILITIES, are_probabilities
+from ttc.core.input_checks import input_warning, probe_shape, reject_invalid
 from ttc.core.part import Part
 from ttc.core.representation import Rows, html_table, text_table
-from ttc.core.running import Run, start_run
+from ttc.core.running import Runnable
 from ttc.core.state import Snapshot, State, capture_state, restore_state
 from ttc.core.statistics import freeze_statistics, needs_large_batches, updates_statistics, uses_batch_statistics
 from ttc.errors import TTCError
 
 
-class Adapter(Part, ABC):
+class Adapter(CopiedUnderLock, Runnable, Part, ABC):
     """Predicts batches of images, and may learn from each of them.
 
     ``logits = adapter(images)``: images (N, C, H, W) in, detached finite logits (N, K) out, the same inside
@@ -50,9 +48,8 @@ class Adapter(Part, ABC):
     """What :func:`ttc.adapt` was asked for; None for an adapter that was put together by hand."""
 
     def __init__(self, model: Classifier) -> None:
+        super().__init__()
         self.model = model
-        self.lock = threading.RLock()
-        self.callbacks = CallbackList()
         self._initial: State = None  # captured before the first batch
         self._accepted: set[torch.Size] = set()  # image shapes the model is known to accept: a cache, not a state
 
@@ -101,59 +98,6 @@ class Adapter(Part, ABC):
         """
         with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self._all_networks()):
             return self.infer(self.validate(x)).detach()
-
-    @final
-    def run(
-        self,
-        data: Data,
-        *,
-        batch_size: int = 64,
-        transform: Callable[[Any], Any] | None = None,
-        image_key: str | None = None,
-        label_key: str | None = None,
-        callbacks: Iterable[Any] = (),
-        progress: bool | None = None,
-    ) -> Run:
-        """Predict all of some data and adapt to it, batch by batch.
-
-        Args:
-            data: A ``DataLoader`` of pairs ``(images, labels)``, dicts or tensors; a data set of single images, such as
-                an ``ImageFolder`` or a split of Hugging Face ``datasets``; any iterable of these. Shuffle what is
-                sorted by class.
-            batch_size: How many single images make a batch; batches stay as they are.
-            transform: Applied to each image, or to each batch where the data yields batches.
-            image_key: The key of the images, where items are dicts and it is not a usual one, as ``"pixel_values"`` is.
-            label_key: The same for labels.
-            callbacks: Told of every batch, with labels (:class:`ttc.core.Callback`).
-            progress: Whether to show progress; only on a terminal unless given.
-
-        Returns:
-            The run: iterate over it for the logits (N, K) of each batch, or call ``finish()`` for the summary alone.
-
-        Raises:
-            TTCError: If a batch is invalid, when it is reached.
-
-        Example:
-            >>> import ttc
-            >>> adapter = ttc.adapt(ttc.models.build("resnet20"), "tent")
-            >>> images, labels = torch.rand(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)
-            >>> run = adapter.run(torch.utils.data.TensorDataset(images, labels), batch_size=4)
-            >>> [tuple(logits.shape) for logits in run]
-            [(4, 10), (4, 10)]
-            >>> run.summary.labelled
-            8
-        """
-        return start_run(
-            self,
-            self.model,
-            data,
-            batch_size=batch_size,
-            transform=transform,
-            image_key=image_key,
-            label_key=label_key,
-            callbacks=callbacks,
-            progress=progress,
-        )
 
     @final
     def export(self, *, statistics: Tensor | None = None, second_view: bool = False) -> ExportedClassifier:
@@ -208,6 +152,10 @@ class Adapter(Part, ABC):
     def recent_images(self) -> Tensor | None:
         """The images that are in memory, where there are any."""
         return None
+
+    def predicting_model(self) -> nn.Module:
+        """Return the model, whose device and dtype images are converted to."""
+        return self.model
 
     @abstractmethod
     def adapt(self, x: Tensor) -> Tensor:
@@ -340,22 +288,13 @@ class Adapter(Part, ABC):
         options = ", ".join(f"{name}={value}" for name, value in config.shown().items())
         parameters = list(self.model.parameters())
         trained = [parameter.numel() for parameter in parameters if parameter.requires_grad]
+        changed = parameter_drift(self) if self._initial is not None else 0.0  # to show an adapter marks nothing
         return [
             ("method", f"{config.method} ({options})" if options else config.method),
             ("model", f"{type(self.model.network).__name__}, {self.model.num_classes} classes, {self.device}"),
             ("adapts", f"{sum(trained):,} of {sum(parameter.numel() for parameter in parameters):,} parameters"),
-            ("changed so far", f"{100 * self.relative_change():.3g} % of these parameters' norm"),
+            ("changed so far", f"{100 * changed:.3g} % of these parameters' norm"),
         ]
-
-    def relative_change(self) -> float:
-        """Return the relative distance of the trained parameters from their initial values, ‖θ - θ₀‖ / ‖θ₀‖."""
-        squares = [0.0, 0.0]
-        for name, parameter in self.model.named_parameters():
-            if parameter.requires_grad and self._initial is not None:
-                start = self.initial_tensors[name].to(parameter)
-                squares[0] += (parameter.detach() - start).square().sum().item()
-                squares[1] += start.square().sum().item()
-        return (squares[0] / squares[1]) ** 0.5 if squares[1] else 0.0
 
     def __repr__(self) -> str:
         return text_table("adapter", self.summary_rows())
@@ -363,33 +302,9 @@ class Adapter(Part, ABC):
     def _repr_html_(self) -> str:
         return html_table("adapter", self.summary_rows())
 
-    def __getstate__(self) -> dict[str, Any]:
-        if "_copied" not in vars(self):  # a copy, or a call could change it while it is being pickled
-            made = copy.deepcopy(self)
-            made._mark_copied()  # with the adapters in it, so that what they share stays shared
-            return made._variables()
-        return self._variables()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Adapter":
-        with self.lock:
-            made = object.__new__(type(self))
-            memo[id(self)] = made
-            made.__setstate__(copy.deepcopy(self._variables(), memo))
-        return made
-
-    def _variables(self) -> dict[str, Any]:
-        kept = {name: value for name, value in vars(self).items() if name != "_copied"}
-        return {**kept, "lock": None, "_accepted": set()}
-
-    def _mark_copied(self) -> None:
-        self._copied = True
-        for part in self.parts():
-            if isinstance(part, Adapter):
-                part._mark_copied()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.lock = threading.RLock()
+    def copied_variables(self) -> dict[str, Any]:
+        """Return the attributes that a copy has; it remembers no shapes."""
+        return {**super().copied_variables(), "_accepted": set()}
 
     def validate(self, x: Tensor) -> Tensor:
         """Check a batch, without changing or optimizing anything.
@@ -403,31 +318,10 @@ class Adapter(Part, ABC):
         Raises:
             TTCError: If the batch is invalid, with the reason and what to do.
         """
-        if not isinstance(x, Tensor):
-            raise TTCError(f"expected a tensor of images (N, C, H, W), got {type(x).__name__}")
-        if not x.is_floating_point():
-            raise TTCError(f"expected float images, got {x.dtype}; for pixels in 0..255 pass images.float() / 255")
-        if x.layout is not torch.strided:
-            raise TTCError(f"expected a dense tensor of images, got layout {x.layout}; pass images.to_dense()")
-        if x.ndim < 2 or x.numel() == 0:
-            raise TTCError(f"expected a batch of at least one image (N, C, H, W), got shape {tuple(x.shape)}")
-        weight = next(self.model.parameters())
-        if x.device != weight.device:
-            raise TTCError(
-                f"the images are on {x.device} and the model on {weight.device}; move one of them with .to()"
-            )
-        if x.dtype != weight.dtype:
-            raise TTCError(f"the images are {x.dtype} and the model {weight.dtype}; convert one of them with .to()")
-        if weight.dtype in {torch.float16, torch.bfloat16} and _mixes_types(weight):
-            raise TTCError(
-                f"the model is {weight.dtype} inside torch.autocast to another type, which its layers cannot mix; "
-                "leave autocast, or convert the model and the images with .float()"
-            )
-        if not bool(x.isfinite().all()):
-            raise TTCError("the images contain NaN or infinite values; leave those images out")
+        reject_invalid(x, next(self.model.parameters()))
         x = x.clone() if x.is_inference() else x.detach()
         if x.shape[1:] not in self._accepted:
-            self._probe(x)
+            probe_shape(self.model, x)
             warning = None if self._accepted else input_warning(x, self.model)
             self._accepted.add(x.shape[1:])
             if warning:
@@ -440,24 +334,10 @@ class Adapter(Part, ABC):
             )
         return x
 
-    def _all_networks(self) -> nn.ModuleList:
-        return nn.ModuleList([self.model, *self.networks()])
-
-    @torch.no_grad()
-    def _probe(self, x: Tensor) -> None:
-        """Run the model on a pair of images of a new shape, changing nothing, so that an invalid shape is rejected."""
-        before = Snapshot(self.model)
-        try:
-            logits = self.model(x[:1].expand(2, *x.shape[1:])).logits
-            if are_probabilities(logits):
-                raise TTCError(PROBABILITIES)
-        except TTCError:
-            raise
-        except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise TTCError(f"expected {_expected_input(self.model)}, got shape {tuple(x.shape)}: {reason}") from error
-        finally:
-            before.restore(self.model)
+    def _all_networks(self) -> nn.Module:
+        """Return all networks as one module; most methods have the model alone."""
+        found = dict.fromkeys([self.model, *self.networks()])
+        return nn.ModuleList(found) if len(found) > 1 else self.model
 
 
 def require_finite(logits: Tensor) -> Tensor:
@@ -469,18 +349,3 @@ def require_finite(logits: Tensor) -> Tensor:
     if not bool(logits.isfinite().all()):
         raise TTCError("the model's outputs for this batch are not finite; check the range of the images")
     return logits
-
-
-def _mixes_types(weight: Tensor) -> bool:
-    kind = weight.device.type
-    return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) != weight.dtype
-
-
-def _expected_input(model: nn.Module) -> str:
-    """Describe what the first convolution expects, as far as it is known."""
-    ranks = {nn.Conv1d: "(N, {0}, L)", nn.Conv2d: "(N, {0}, H, W)", nn.Conv3d: "(N, {0}, D, H, W)"}
-    for module in model.modules():
-        for kind, shape in ranks.items():
-            if isinstance(module, kind):
-                return f"images of shape {shape.format(module.in_channels)}"
-    return "images that the model accepts"

@@ -2,10 +2,11 @@
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -75,15 +76,6 @@ class RunSummary:
         return html_table("run", self.summary_rows())
 
 
-class Predicting(Protocol):
-    """What can be run: an adapter or a guard."""
-
-    callbacks: CallbackList
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Predict a batch."""
-
-
 class Run:
     """The predictions for the batches of some data, one after another; made by ``adapter.run`` and ``guard.run``.
 
@@ -101,7 +93,7 @@ class Run:
 
     def __init__(
         self,
-        target: Predicting,
+        target: "Runnable",
         model: nn.Module,
         data: Data,
         *,
@@ -157,25 +149,73 @@ class Run:
         return self.summary._repr_html_()
 
 
-def start_run(
-    target: Predicting,
-    model: nn.Module,
-    data: Data,
-    *,
-    batch_size: int,
-    transform: Callable[[Any], Any] | None,
-    image_key: str | None,
-    label_key: str | None,
-    callbacks: Iterable[Any],
-    progress: bool | None,
-) -> Run:
-    """Make the run that ``adapter.run`` and ``guard.run`` return."""
-    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
-    mode = "L" if first is not None and first.in_channels == 1 else "RGB"
-    reader = BatchReader(
-        batch_size=batch_size, transform=transform, image_key=image_key, label_key=label_key, mode=mode
-    )
-    return Run(target, model, data, reader=reader, callbacks=callbacks, progress=progress)
+class Runnable(ABC):
+    """What predicts batches, and can therefore be run over data.
+
+    Attributes:
+        callbacks: Told of every batch and event.
+    """
+
+    def __init__(self, callbacks: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self.callbacks = CallbackList(callbacks)
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """Predict a batch."""
+
+    @abstractmethod
+    def predicting_model(self) -> nn.Module:
+        """Return the model, whose device, dtype and number of channels the images are converted to."""
+
+    def run(
+        self,
+        data: Data,
+        *,
+        batch_size: int = 64,
+        transform: Callable[[Any], Any] | None = None,
+        image_key: str | None = None,
+        label_key: str | None = None,
+        callbacks: Iterable[Any] = (),
+        progress: bool | None = None,
+    ) -> Run:
+        """Predict all of some data, adapting to it batch by batch.
+
+        Args:
+            data: A ``DataLoader`` of pairs ``(images, labels)``, dicts or tensors; a data set of single images, such as
+                an ``ImageFolder`` or a split of Hugging Face ``datasets``; any iterable of these. Shuffle what is
+                sorted by class.
+            batch_size: How many single images make a batch; batches stay as they are.
+            transform: Applied to each image, or to each batch where the data yields batches.
+            image_key: The key of the images, where items are dicts and it is not a usual one, as ``"pixel_values"`` is.
+            label_key: The same for labels.
+            callbacks: Told of every batch, with labels (:class:`ttc.core.Callback`).
+            progress: Whether to show progress; only on a terminal unless given.
+
+        Returns:
+            The run: iterate over it for the logits (N, K) of each batch, or call ``finish()`` for the summary alone.
+
+        Raises:
+            TTCError: If a batch is invalid, when it is reached.
+
+        Example:
+            >>> import ttc
+            >>> adapter = ttc.adapt(ttc.models.build("resnet20"), "tent")
+            >>> import torch
+            >>> images, labels = torch.rand(8, 3, 32, 32), torch.zeros(8, dtype=torch.long)
+            >>> run = adapter.run(torch.utils.data.TensorDataset(images, labels), batch_size=4)
+            >>> [tuple(logits.shape) for logits in run]
+            [(4, 10), (4, 10)]
+            >>> run.summary.labelled
+            8
+        """
+        model = self.predicting_model()
+        first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
+        mode = "L" if first is not None and first.in_channels == 1 else "RGB"
+        reader = BatchReader(
+            batch_size=batch_size, transform=transform, image_key=image_key, label_key=label_key, mode=mode
+        )
+        return Run(self, model, data, reader=reader, callbacks=callbacks, progress=progress)
 
 
 class _EventRecorder:

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ttc.core import Adapter, CallbackList, Event, Run, require_finite
-from ttc.core.data_items import Data
+from ttc.core import Adapter, Event, require_finite
+from ttc.core.drift import parameter_drift
 from ttc.core.representation import Rows, counted, html_table, text_table
-from ttc.core.running import start_run
+from ttc.core.running import Runnable
 from ttc.core.state import State, capture_state, restore_state
 from ttc.deploy.monitors import (
     PredictionMonitor,
     SourceMonitor,
     count_dropped_batches,
-    parameter_drift,
     statistics_drift,
 )
 from ttc.deploy.policy import Policy
@@ -57,7 +56,7 @@ class _Counters:
     failed_callbacks: int = 0
 
 
-class Guard:
+class Guard(Runnable):
     """Predicts with an adapter while it is healthy, and intervenes when it is not.
 
     After every ``policy.check_every`` images the signals are checked, without labels. Each unhealthy check escalates by
@@ -107,7 +106,7 @@ class Guard:
         if not isinstance(adapter, Adapter):
             raise TTCError(f"a guard takes an adapter, got {type(adapter).__name__}; build one with ttc.adapt(model)")
         self.adapter, self.policy, self.on_event = adapter, policy or Policy(), on_event
-        self.callbacks = CallbackList(callbacks)
+        super().__init__(callbacks)
         self.source = source_classifier(adapter)
         self.events: deque[Event] = deque(maxlen=self.policy.max_events)
         self._clear()
@@ -130,45 +129,9 @@ class Guard:
                 self.callbacks.report_batch(logits, stats=self.stats)
             return logits
 
-    def run(
-        self,
-        data: Data,
-        *,
-        batch_size: int = 64,
-        transform: Callable[[Any], Any] | None = None,
-        image_key: str | None = None,
-        label_key: str | None = None,
-        callbacks: Iterable[Any] = (),
-        progress: bool | None = None,
-    ) -> Run:
-        """Predict all of some data, batch by batch, guarded.
-
-        Args:
-            data: As for :meth:`ttc.Adapter.run`.
-            batch_size: How many single images make a batch; batches stay as they are.
-            transform: Applied to each image, or to each batch where the data yields batches.
-            image_key: The key of the images, where items are dicts.
-            label_key: The key of the labels.
-            callbacks: Told of every batch, with labels and ``stats``, and of every event.
-            progress: Whether to show progress; only on a terminal unless given.
-
-        Returns:
-            The run, whose summary lists the guard's events.
-
-        Raises:
-            TTCError: If a batch is invalid, when it is reached.
-        """
-        return start_run(
-            self,
-            self.adapter.model,
-            data,
-            batch_size=batch_size,
-            transform=transform,
-            image_key=image_key,
-            label_key=label_key,
-            callbacks=callbacks,
-            progress=progress,
-        )
+    def predicting_model(self) -> nn.Module:
+        """Return the model of the adapter."""
+        return self.adapter.model
 
     def freeze(self) -> None:
         """Predict without adapting, until :meth:`resume`."""
