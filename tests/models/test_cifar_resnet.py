@@ -1,5 +1,7 @@
 """The CIFAR residual networks against a transcription of their definition."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,17 +19,24 @@ def randomize_norms(model: nn.Module) -> None:
             nn.init.normal_(module.bias)
 
 
-def test_equals_a_transcription_with_padded_shortcuts() -> None:
-    torch.manual_seed(0)
-    model = CifarResNet(depth=14, num_classes=5, statistics=None).eval()
-    randomize_norms(model)
-    s = model.state_dict()
+def batch_norms(s: dict[str, Tensor]) -> Callable[[Tensor, str], Tensor]:
+    """Return a function that normalizes with the running statistics of the layer of a name."""
 
     def norm(x: Tensor, at: str) -> Tensor:
         return F.batch_norm(
             x, s[f"{at}.running_mean"], s[f"{at}.running_var"], s[f"{at}.weight"], s[f"{at}.bias"], False, 0, 1e-5
         )
 
+    return norm
+
+
+def test_equals_a_transcription_with_padded_shortcuts() -> None:
+    torch.manual_seed(0)
+    model = CifarResNet(depth=14, num_classes=5, statistics=None).eval()
+    randomize_norms(model)
+    s = model.state_dict()
+
+    norm = batch_norms(s)
     x = torch.rand(3, 3, 32, 32)
     h = norm(F.conv2d(x, s["conv1.weight"], padding=1), "bn1").relu()
     for layer in (1, 2, 3):
@@ -57,11 +66,7 @@ def test_option_b_equals_a_transcription_with_projections() -> None:
     randomize_norms(model)
     s = model.state_dict()
 
-    def norm(x: Tensor, at: str) -> Tensor:
-        return F.batch_norm(
-            x, s[f"{at}.running_mean"], s[f"{at}.running_var"], s[f"{at}.weight"], s[f"{at}.bias"], False, 0, 1e-5
-        )
-
+    norm = batch_norms(s)
     x = torch.rand(3, 3, 32, 32)
     h = norm(F.conv2d(x, s["conv1.weight"], padding=1), "bn1").relu()
     for layer in (1, 2, 3):
