@@ -7,7 +7,7 @@ whole batch in normalization layers. Logits and features of all shards are then 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -81,6 +81,10 @@ class Processes:
     def exchange(self, text: str) -> list[str]:
         """Return the text of every process, for messages and digests."""
         return [text]
+
+    def exchange_objects(self, value: Any) -> list[Any]:
+        """Return the value of every process; it is pickled on the way."""
+        return [value]
 
     def __deepcopy__(self, memo: object) -> "Processes":
         return self  # a copy of an adapter belongs to the same processes

@@ -176,7 +176,7 @@ class GroupProcesses(Processes):
     def _message(self, reason: str) -> str:
         return (
             f"another process of the stream has stopped, or did not arrive within {self.timeout:g} s, so process "
-            f"{self.rank} of {self.size} stops too; start all of them again from a saved adaptation ({reason})"
+            f"{self.rank} of {self.size} stops too: start all of them again from what was saved ({reason})"
         )
 
     def __reduce__(self) -> NoReturn:
