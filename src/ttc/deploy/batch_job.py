@@ -115,7 +115,7 @@ class AdaptationJob:
         """Predict the images that are left, and write everything; files that cannot be read are skipped.
 
         The folder is claimed by the first checkpoint: a run that fails before leaves nothing. Processes that share the
-        stream (:func:`ttc.distributed`, ``batches="whole"``) decode a part of the images each, and the first one writes.
+        stream (:func:`ttc.distributed`, ``batches="whole"``) decode a part of the images each; the first writes.
 
         Args:
             adapter: The adapter in the state to start from; if the job resumes, its checkpoint is loaded.
