@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ttc import models as models
     from ttc import nn as nn
     from ttc.core import Adapter, Classifier, Part, Prediction, inspect
-    from ttc.deploy import Guard, Stream
+    from ttc.deploy import Guard, Stream, distributed
     from ttc.methods import METHODS, Method, adapt, load_adaptation, register
 
 __version__ = "0.2.0"
@@ -40,6 +40,7 @@ __all__ = [
     "Stream",
     "TTCError",
     "adapt",
+    "distributed",
     "inspect",
     "load_adaptation",
     "register",
@@ -58,6 +59,7 @@ _DEFINED_IN = {
     "inspect": "ttc.core",
     "Guard": "ttc.deploy",
     "Stream": "ttc.deploy",
+    "distributed": "ttc.deploy",
 }
 _SUBPACKAGES = ("bench", "clustering", "core", "corruptions", "data", "deploy", "fast", "methods", "models", "nn")
 

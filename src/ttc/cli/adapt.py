@@ -1,5 +1,6 @@
 """``ttc adapt``: adapt a model over images of one's own, guarded, and write a prediction for each."""
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -58,11 +59,15 @@ def adapt(
     table: Annotated[
         Literal["csv", "parquet"], typer.Option("--format", help="File format of the predictions.")
     ] = "csv",
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that a process of torchrun waits for another one before it stops.", min=1)
+    ] = 60,
 ) -> None:
     """Adapt a model over a set of images; write predictions, a summary, the saved adaptation and the guard's events.
 
     Files that cannot be read are skipped and named at the end; the exit code is then 1. Run the same command again
-    after an interruption to resume.
+    after an interruption to resume. Started with torchrun --nproc-per-node P -m ttc adapt ..., P processes compute a
+    part of every batch each, for the results of one process.
     """
     import ttc
     from ttc.deploy.batch_job import AdaptationJob, JobSettings, write_parquet
@@ -83,12 +88,16 @@ def adapt(
         typer.echo(f"{folder} is complete; remove it to run again")
         _report_skipped(job)
         return
-    network = _load_model(model, checkpoint, num_classes, statistics, device)
+    network = _load_model(model, checkpoint, num_classes, statistics, _local_device(device))
     job.images = _prepare(job.images, model, network, size)
     adapter = ttc.adapt(network, method, head=head, small_batches=small_batches)
     if adaptation is not None and not job.done:
         adapter.load(adaptation)
+    if _local_rank() is not None:
+        adapter = ttc.distributed(adapter, batches="whole", timeout=timeout)
     summary = _run(job, adapter)
+    if adapter.processes.rank:
+        return  # the first process writes and reports
     if table == "parquet":
         write_parquet(folder / "predictions.csv")
     for name, value in summary.items():
@@ -96,6 +105,19 @@ def adapt(
             typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
     typer.echo(f"results in         {folder}")
     _report_skipped(job)
+
+
+def _local_rank() -> int | None:
+    """Return the number of this process on its machine, None if torchrun did not start it."""
+    from ttc.deploy.shared_stream import launched_by_torchrun
+
+    return int(os.environ.get("LOCAL_RANK", os.environ["RANK"])) if launched_by_torchrun() else None
+
+
+def _local_device(device: str) -> str:
+    """Return the device of this process: its own GPU, where torchrun started one process per GPU."""
+    rank = _local_rank()
+    return f"cuda:{rank}" if device == "cuda" and rank is not None else device
 
 
 def _prepare(images: "InputImages", name: str, network: "nn.Module", size: int | None) -> "InputImages":
@@ -149,16 +171,22 @@ def _report_skipped(job: "AdaptationJob") -> None:
 
 
 def _run(job: "AdaptationJob", adapter: "Adapter") -> dict[str, Any]:
-    """Run the job with a progress bar; after Ctrl-C say how to resume."""
+    """Run the job with a progress bar; after Ctrl-C, or when another process was lost, say how to resume."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ttc.core import LostProcessError
+    from ttc.errors import TTCError
 
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}, left"), TimeRemainingColumn())
     start, begun = job.done, time.monotonic()
-    if start:
+    first = adapter.processes.rank == 0
+    if start and first:
         typer.echo(f"resuming after {start:,} of {job.total:,} images", err=True)
-    with Progress(TextColumn("adapting"), *columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(
+        TextColumn("adapting"), *columns, console=console, disable=not (first and console.is_terminal)
+    ) as progress:
         task = progress.add_task("", total=job.total, completed=start, rate="")
 
         def show(done: int) -> None:
@@ -172,6 +200,8 @@ def _run(job: "AdaptationJob", adapter: "Adapter") -> dict[str, Any]:
             typer.echo(f"stopped: {job.done:,} of {job.total:,} images are saved in {job.folder.path}", err=True)
             typer.echo("to resume, run the same command again", err=True)
             raise typer.Exit(130) from None
+        except LostProcessError as error:
+            raise TTCError(f"{error}; to resume, run the same command again") from error
 
 
 def _format(value: object) -> str:

@@ -85,11 +85,6 @@ def assign(model: Classifier, x: Tensor, views: Sequence[View], fuse: Fuse, *, t
         TTCError: If the fused logits are not finite.
     """
     images = [view(x) for view in views]
-    if together:
-        prediction = model(torch.cat(images))
-        parts = zip(prediction.logits.split(len(x)), prediction.features.split(len(x)), strict=True)
-        predictions = tuple(Prediction(logits, features) for logits, features in parts)
-    else:
-        predictions = model.each(images)
+    predictions = model.together(images) if together else model.each(images)
     logits = require_finite(fuse([prediction.logits for prediction in predictions]))
     return Assignment(logits, softmax_entropy(logits), predictions)

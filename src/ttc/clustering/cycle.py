@@ -13,12 +13,16 @@ from ttc.clustering.losses import Loss, entropy
 from ttc.clustering.penalty import Penalty
 from ttc.clustering.selection import SelectAll, Selector
 from ttc.clustering.update import OptimizerFactory, Reduce, Updater, selected_mean
-from ttc.clustering.views import RandomView, View, identity
+from ttc.clustering.views import RandomView, View, horizontal_flip, identity, vertical_flip
 from ttc.core.adapter import Adapter
 from ttc.core.classifier import Classifier
 from ttc.core.exported import ExportParts
+from ttc.core.part import share_parts_
+from ttc.core.processes import Processes
 from ttc.errors import TTCError
 from ttc.fast.selective_backward import cache_activations, make_selective_, reuse_activations
+
+PER_IMAGE = (identity, horizontal_flip, vertical_flip)  # views of an image that depend on nothing else
 
 
 class Step(NamedTuple):
@@ -89,14 +93,15 @@ class ClusteringAdapter(Adapter):
         if self.propagate == "selected":
             assignment, weights, loss = self._forward_selected(x)
         else:
-            assignment = assign(self.model, x, self.views, self.fuse, together=self.together)
+            assignment = self._assign(x)
             weights = self.select(assignment)
             selected = self.select.never_empty or bool(weights.any())
             loss = self._loss(assignment, weights) if selected else None
+        size = len(assignment.logits)  # of the whole batch, of which x may be a shard
         if loss is not None:
-            self.updater(loss, len(x))
+            self.updater(loss, size)
         else:
-            self.updater.skip(len(x))
+            self.updater.skip(size)
         self._advance_views()
         if self.observer is not None:
             self.observer(Step(assignment, weights, loss))
@@ -110,7 +115,18 @@ class ClusteringAdapter(Adapter):
 
     def infer(self, x: Tensor) -> Tensor:
         """Run the A-step alone."""
-        return self._output(assign(self.model, x, self.views, self.fuse, together=self.together))
+        return self._output(self._assign(x))
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Share a stream: selection, losses and steps follow from the predictions of the whole batch.
+
+        Raises:
+            TTCError: If only selected samples go backward, or a penalty on the parameters is added.
+        """
+        if self.propagate == "selected" or self.penalty is not None:
+            what = "propagate='selected'" if self.penalty is None else "a penalty on the parameters"
+            raise TTCError(f"{what} cannot share a stream between processes: run it in one, or leave that out")
+        share_parts_(self, processes)
 
     def export_parts(self) -> ExportParts:
         """Return the views and what fuses their logits into the output."""
@@ -121,6 +137,14 @@ class ClusteringAdapter(Adapter):
     def requires_batch_statistics(self) -> bool:
         """Whether the backward pass relies on the statistics of the batch, so that small batches are out of reach."""
         return self.propagate == "selected"
+
+    def _assign(self, x: Tensor) -> Assignment:
+        views = [self._of_whole_batch(view) for view in self.views] if self.processes.active else self.views
+        return assign(self.model, x, views, self.fuse, together=self.together)
+
+    def _of_whole_batch(self, view: View) -> View:
+        """Return a view of a shard: what may draw for the whole batch, or mix its images, is computed on all of it."""
+        return view if view in PER_IMAGE else lambda shard: self.processes.apply_to_whole(view, shard)
 
     def _output(self, assignment: Assignment) -> Tensor:
         return self.output([view.logits for view in assignment.views]) if self.output else assignment.logits

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ttc.clustering.assignment import Assignment
 from ttc.core.entropy import softmax_entropy
-from ttc.core.part import Part, SmallBatches
+from ttc.core.part import Part, SmallBatches, share_parts_
+from ttc.core.processes import Processes
 from ttc.errors import TTCError
 
 
@@ -26,6 +27,10 @@ class Selector(Part, ABC):
     @abstractmethod
     def __call__(self, assignment: Assignment) -> Tensor:
         """Return the weights (N,) of a batch."""
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Share a stream: an assignment has the samples of the whole batch."""
+        share_parts_(self, processes)
 
 
 class SelectAll(Selector):

@@ -10,7 +10,8 @@ from torch import Tensor
 from ttc.clustering.assignment import Assignment
 from ttc.clustering.losses import SimilarityPreserving
 from ttc.core.classifier import Prediction
-from ttc.core.part import Part
+from ttc.core.part import Part, share_parts_
+from ttc.core.processes import Processes
 from ttc.errors import TTCError
 
 
@@ -46,6 +47,10 @@ class StoredNeighbour(Part):
         self.logits = _appended(self.logits, plain.logits, self.size)
         self.labels = _appended(self.labels, labels, self.size)
         return torch.zeros_like(assignment.entropy) if losses is None else losses
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Share a stream: an assignment has the samples of the whole batch, so every process stores them all."""
+        share_parts_(self, processes)
 
     def nearest(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Find the nearest stored sample of the same class.

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from ttc.core.part import Part, SmallBatches
+from ttc.core.part import Part, SmallBatches, share_parts_
+from ttc.core.processes import Processes
 from ttc.errors import TTCError
 
 OptimizerFactory = Callable[[list[Parameter]], Optimizer]
@@ -120,7 +121,7 @@ class Updater(Part):
 
     def gradients(self, loss: Tensor) -> Gradients:
         """Return the gradient of ``loss`` with respect to each parameter, None where there is none."""
-        return torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        return self.processes.sum(torch.autograd.grad(loss, self.parameters, allow_unused=True))
 
     def add(self, gradients: Gradients, batch_size: int) -> bool:
         """Accumulate gradients; return whether a step was taken."""
@@ -164,6 +165,10 @@ class Updater(Part):
             self.accumulate, self.samples_per_step = None, settings.samples_per_step
             self.count, self.reduction = "samples", "mean"
             self.reset()
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Sum gradients over the processes, each of which has those of its shard."""
+        share_parts_(self, processes)
 
     def flush(self) -> None:
         """Take a step with the gradients accumulated so far, if any."""

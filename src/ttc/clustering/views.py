@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttc.core.draws import seeded_generator
-from ttc.core.part import Part
+from ttc.core.part import Part, share_parts_
+from ttc.core.processes import Processes
 from ttc.errors import TTCError
 
 View = Callable[[Tensor], Tensor]
@@ -60,6 +61,10 @@ class RandomView(Part):
     def draws(self) -> torch.Generator:
         """Return the generator of this step; on the CPU, so that every device sees the same draws."""
         return seeded_generator(self.seed, self.step)
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Share a stream: the adapter shows it the whole batch, so that draws are equal."""
+        share_parts_(self, processes)
 
 
 @dataclass

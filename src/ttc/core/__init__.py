@@ -12,6 +12,7 @@ from ttc.core.inspection import Inspection, inspect
 from ttc.core.interface import InputNormalization, ModelInterface
 from ttc.core.part import Part, SmallBatches
 from ttc.core.predict_only import PredictOnly
+from ttc.core.processes import LostProcessError, Processes
 from ttc.core.running import Run, RunSummary
 from ttc.core.state import Snapshot
 from ttc.core.statistics import freeze_statistics
@@ -29,10 +30,12 @@ __all__ = [
     "ExportedClassifier",
     "InputNormalization",
     "Inspection",
+    "LostProcessError",
     "ModelInterface",
     "Part",
     "PredictOnly",
     "Prediction",
+    "Processes",
     "Run",
     "RunSummary",
     "SavedAdaptation",

@@ -67,13 +67,13 @@ class Adapter(CopiedUnderLock, Runnable, Part, ABC):
             TTCError: If the batch is invalid; nothing has changed then.
         """
         with self.lock, torch.inference_mode(False):
-            x = self.validate(x)
+            x = self.processes.validate(self, x)
             self.mark_initial()
             networks = self._all_networks()
             before = Snapshot(networks) if updates_statistics(networks) else None
             try:
                 with torch.enable_grad():
-                    logits = self.adapt(x)
+                    logits = self.processes.run(self.adapt, x)
             except BaseException:
                 if before is not None:
                     before.restore(networks)
@@ -97,7 +97,7 @@ class Adapter(CopiedUnderLock, Runnable, Part, ABC):
             TTCError: If the batch is invalid.
         """
         with self.lock, torch.inference_mode(False), torch.no_grad(), freeze_statistics(self._all_networks()):
-            return self.infer(self.validate(x)).detach()
+            return self.processes.run(self.infer, self.processes.validate(self, x)).detach()
 
     @final
     def export(self, *, statistics: Tensor | None = None, second_view: bool = False) -> ExportedClassifier:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ttc import __version__
-from ttc.core.state import PLAIN, State, check_state, tensors_digest
+from ttc.core.state import PLAIN, State, check_state, model_digest, tensors_digest
 from ttc.errors import TTCError
 from ttc.files import atomic
 
@@ -135,6 +135,14 @@ def read(path: Path) -> SavedAdaptation:
     if used != set(tensors) or not _are_options(options):
         raise TTCError(f"{path} is damaged: it contains tensors or options that no adaptation has; save it again")
     return saved
+
+
+def state_digest(adapter: "Adapter") -> str:
+    """Compute the SHA-256 of all that decides what an adapter does next: model, method, options and state."""
+    tensors: dict[str, Tensor] = {}
+    config = config_of(adapter)
+    state = _encoded(adapter.state_dict(), "", tensors)
+    return tensors_digest(tensors, json.dumps([model_digest(adapter.model), config.method, config.described(), state]))
 
 
 def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ttc.core.interface import InputNormalization, ModelInterface, PixelNormalization
+from ttc.core.processes import ALONE, Processes
 from ttc.errors import TTCError
 
 
@@ -69,6 +70,7 @@ class Classifier(nn.Module):
         self.normalization = None if normalize is None else PixelNormalization(normalize).to(_tensor_like(self.network))
         self.head_name = find_head(self.network) if head is None else _named_head(self.network, head)
         self.runner: NetworkRunner | None = None  # in place of calling the network
+        self.processes: Processes = ALONE  # each of which predicts a shard of the batch, and returns all of it
         self._tapped: list[Tensor] = []
         self.head.register_forward_pre_hook(self._tap)
 
@@ -90,6 +92,9 @@ class Classifier(nn.Module):
         return len(self.head_weight)
 
     def forward(self, x: Tensor, batches: int = 1) -> Prediction:
+        return self._join(self._predict(x, batches))
+
+    def _predict(self, x: Tensor, batches: int = 1) -> Prediction:
         self._tapped.clear()
         logits = self.interface.logits(self._run(x if self.normalization is None else self.normalization(x), batches))
         tapped, self._tapped = self._tapped, []
@@ -111,11 +116,19 @@ class Classifier(nn.Module):
 
     def each(self, batches: Sequence[Tensor]) -> tuple[Prediction, ...]:
         """Predict several batches of one shape, each with batch statistics of its own."""
-        if self.runner is None or self.interface.forward is not None or not self.runner.joins(batches):
+        separate = self.runner is None or self.interface.forward is not None or self.processes.active
+        if separate or self.runner is None or not self.runner.joins(batches):
             return tuple(self(batch) for batch in batches)
         logits, features = self(torch.cat(tuple(batches)), batches=len(batches))
         size = len(batches[0])
         return tuple(map(Prediction, logits.split(size), features.split(size)))
+
+    def together(self, batches: Sequence[Tensor]) -> tuple[Prediction, ...]:
+        """Predict several batches of one shape as one batch, with its statistics."""
+        logits, features = self._predict(torch.cat(tuple(batches)))
+        size = len(batches[0])
+        parts = map(Prediction, logits.split(size), features.split(size))
+        return tuple(self._join(part) for part in parts)
 
     if TYPE_CHECKING:
 
@@ -124,6 +137,10 @@ class Classifier(nn.Module):
     def train(self, mode: bool = True) -> "Classifier":
         """Stay in evaluation mode, whatever ``mode`` is."""
         return super().train(False)
+
+    def _join(self, shard: Prediction) -> Prediction:
+        """Return the prediction of all shards of the batch, where other processes have some."""
+        return Prediction(*map(self.processes.join, shard)) if self.processes.active else shard
 
     def _run(self, x: Tensor, batches: int) -> Any:
         if self.interface.forward is not None:  # may do anything, so it is always called with the network itself

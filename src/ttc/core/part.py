@@ -7,6 +7,9 @@ from typing import Any, ClassVar
 from torch import nn
 from torch.optim import Optimizer
 
+from ttc.core.processes import ALONE, Processes
+from ttc.errors import TTCError
+
 
 @dataclass(frozen=True)
 class SmallBatches:
@@ -32,6 +35,9 @@ class Part:
     """Those of them whose tensors change their length, the first dimension."""
     dropped_batches: int = 0
     """Batches that were not learned from because their gradient was not finite."""
+    processes: Processes = ALONE
+    """The processes that share the stream (:func:`ttc.distributed`). ``adapt`` and ``infer`` of an adapter then take
+    the shard of this process and return the logits of all shards, which is what the classifier returns for a shard."""
 
     @property
     def requires_batch_statistics(self) -> bool:
@@ -75,3 +81,24 @@ class Part:
         """Convert this part in place so that nothing depends on the size of a batch; the default converts its parts."""
         for part in self.parts():
             part.use_small_batches_(settings)
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Let this part work in one of several processes that share a stream, in place; the default rejects that.
+
+        A part whose results follow from the logits and features of the classifier, which are those of the whole batch
+        then, overrides it with :func:`share_parts_`.
+
+        Raises:
+            TTCError: If this part does not support it.
+        """
+        raise TTCError(
+            f"{type(self).__name__} cannot share a stream between processes: run it in one, or choose norm, tent, eta "
+            "or ttc"
+        )
+
+
+def share_parts_(part: Part, processes: Processes) -> None:
+    """Let a part and those that it is made of share a stream."""
+    part.processes = processes
+    for inner in part.parts():
+        inner.share_stream_(processes)

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from ttc.core.adapter import Adapter, require_finite
+from ttc.core.part import share_parts_
+from ttc.core.processes import Processes
 
 
 class PredictOnly(Adapter):
@@ -21,3 +23,7 @@ class PredictOnly(Adapter):
     def infer(self, x: Tensor) -> Tensor:
         """Return the model's logits: there is nothing to learn."""
         return self.adapt(x)
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Share a stream: the network is all there is."""
+        share_parts_(self, processes)

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from ttc.core.processes import ALONE, Processes
+
 
 class StatisticsLayer(nn.Module):
     """A layer that normalizes with statistics; :mod:`ttc.nn.normalization` has one class per kind of statistics."""
@@ -20,6 +22,10 @@ class StatisticsLayer(nn.Module):
     """Whether a forward pass may change the stored statistics."""
     tracking: bool = False
     """Whether a forward pass changes the stored statistics now."""
+    shares_stream: ClassVar[bool] = False
+    """Whether it can compute the statistics of a batch whose shards are in several processes."""
+    processes: Processes = ALONE
+    """The processes that have a shard of the batch each."""
 
     def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """Return the mean and the variance (C,) that this layer normalizes with in :meth:`ttc.Adapter.predict`.

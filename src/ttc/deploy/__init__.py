@@ -6,6 +6,7 @@ from ttc.deploy.guard import Guard, Level
 from ttc.deploy.input_images import InputImages, read_input_images
 from ttc.deploy.onnx_file import write_onnx
 from ttc.deploy.policy import Limits, Policy
+from ttc.deploy.shared_stream import distributed
 from ttc.deploy.stream import Stream
 from ttc.deploy.writers import CSVWriter, JSONLinesWriter, PrometheusWriter, TensorBoardWriter, prometheus_text
 
@@ -23,6 +24,7 @@ __all__ = [
     "PrometheusWriter",
     "Stream",
     "TensorBoardWriter",
+    "distributed",
     "prometheus_text",
     "read_input_images",
     "write_onnx",

@@ -18,6 +18,7 @@ from torch import Tensor
 from ttc import __version__
 from ttc.core import Adapter, Event
 from ttc.core.entropy import softmax_entropy
+from ttc.core.processes import Processes
 from ttc.data import as_tensor
 from ttc.data.decoding import UnreadableImageError
 from ttc.deploy.guard import Guard
@@ -113,7 +114,8 @@ class AdaptationJob:
     def run(self, adapter: Adapter, on_progress: Callable[[int], None] | None = None) -> dict[str, Any]:
         """Predict the images that are left, and write everything; files that cannot be read are skipped.
 
-        The folder is claimed by the first checkpoint: a run that fails before leaves nothing.
+        The folder is claimed by the first checkpoint: a run that fails before leaves nothing. Processes that share the
+        stream (:func:`ttc.distributed`, ``batches="whole"``) decode a part of the images each; the first writes.
 
         Args:
             adapter: The adapter in the state to start from; if the job resumes, its checkpoint is loaded.
@@ -121,15 +123,24 @@ class AdaptationJob:
 
         Returns:
             The summary: number of images, means of probability and entropy, images per predicted class, accuracy if the
-            images are labelled, the guard's mode and number of events, and the reasons for skipped files.
+            images are labelled, the guard's mode and number of events, and the reasons for skipped files. It is empty
+            in all but the first of several processes.
 
         Raises:
             TTCError: If no image or the checkpoint cannot be read, or the folder cannot be written.
         """
         images = self.images.for_classes(adapter.model.num_classes)
+        progress = self._agree_on_progress(adapter.processes)
+        if adapter.processes.rank:
+            self._predict(
+                Guard(adapter) if self.settings.guard else adapter,
+                _NoWriter(progress),
+                on_progress or (lambda done: None),
+            )
+            return {}
         try:
             self.folder.path.mkdir(parents=True, exist_ok=True)
-            with _ResultWriter(self.folder, images) as writer:
+            with _ResultWriter(self.folder, images, progress) as writer:
                 predictor = Guard(adapter, on_event=writer.write_event) if self.settings.guard else adapter
                 self._predict(predictor, writer, on_progress or (lambda done: None))
             summary = _summarize(self.folder, images, predictor)
@@ -144,11 +155,24 @@ class AdaptationJob:
             raise
         return summary
 
-    def _predict(self, predictor: Guard | Adapter, writer: "_ResultWriter", on_progress: Callable[[int], None]) -> None:
+    def _agree_on_progress(self, processes: Processes) -> Progress:
+        """Read how far an earlier run got, in all processes before the first one writes."""
+        if processes.size > 1 and not processes.whole_batches:
+            raise TTCError(
+                "a job over several processes takes whole batches: ttc.distributed(adapter, batches='whole')"
+            )
+        progress = self.folder.read_progress()
+        if len(set(processes.exchange(str(progress.done)))) > 1:
+            raise TTCError(f"the processes see different contents of {self.folder.path}: use a folder that all share")
+        return progress
+
+    def _predict(
+        self, predictor: Guard | Adapter, writer: "_ResultWriter | _NoWriter", on_progress: Callable[[int], None]
+    ) -> None:
         if writer.done:
             self.folder.load_checkpoint(predictor, writer.done)
         adapter = predictor.adapter if isinstance(predictor, Guard) else predictor
-        for batch in self._batches(writer.done, writer.skipped):
+        for batch in self._batches(writer.done, writer.skipped, adapter.processes):
             if batch.index:
                 logits = predictor(as_tensor(np.stack(batch.pixels)).to(adapter.device))
                 writer.write_predictions(batch.index, logits.cpu())
@@ -156,22 +180,17 @@ class AdaptationJob:
             writer.save_checkpoint_if_due(predictor)
             on_progress(writer.done)
 
-    def _batches(self, start: int, skipped: dict[str, str]) -> Iterator["_Batch"]:
+    def _batches(self, start: int, skipped: dict[str, str], processes: Processes) -> Iterator["_Batch"]:
         """Yield full batches of readable images; the last has the rest, and never a single image of several."""
-        order = np.random.default_rng(self.settings.seed).permutation(self.total)
-        order = order if self.settings.shuffle else np.arange(self.total)
         full: _Batch | None = None
         batch = _Batch([], [], start)
-        for position in range(start, self.total):
+        for position, i, pixels in self._read(start, processes):
             if len(batch.index) == self.settings.batch_size:
                 if full is not None:
                     yield full
                 full, batch = batch, _Batch([], [], position)
-            i = int(order[position])
-            try:
-                (pixels,) = self.images.images.pixels([i])
-            except UnreadableImageError as error:
-                skipped[self.images.names[i]] = error.reason
+            if isinstance(pixels, str):
+                skipped[self.images.names[i]] = pixels
             else:
                 batch.append(i, pixels, self.images.names)
             batch.end = position + 1
@@ -182,6 +201,30 @@ class AdaptationJob:
         elif full is not None:
             yield full
         yield batch
+
+    def _read(self, start: int, processes: Processes) -> Iterator[tuple[int, int, NDArray[np.uint8] | str]]:
+        """Yield positions, indices and pixels in the order of the job; the reason in place of an unreadable image.
+
+        Each of several processes decodes a part of the images and gets the others from those that decoded them.
+        """
+        order = np.random.default_rng(self.settings.seed).permutation(self.total)
+        order = order if self.settings.shuffle else np.arange(self.total)
+        step = self.settings.batch_size if processes.size > 1 else 1
+        for first in range(start, self.total, step):
+            positions = range(first, min(first + step, self.total))
+            own = [self._decode(int(order[position])) for position in positions[processes.rank :: processes.size]]
+            decoded = processes.exchange_objects(own)
+            for offset, position in enumerate(positions):
+                pixels = decoded[offset % processes.size][offset // processes.size]
+                yield position, int(order[position]), pixels
+
+    def _decode(self, i: int) -> NDArray[np.uint8] | str:
+        try:
+            (pixels,) = self.images.images.pixels([i])
+        except UnreadableImageError as error:
+            return error.reason
+        decoded: NDArray[np.uint8] = pixels
+        return decoded
 
 
 @dataclass
@@ -203,12 +246,25 @@ class _Batch:
         self.pixels.append(pixels)
 
 
+class _NoWriter:
+    """Stands for the writer in processes that leave the results to the first one."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.done, self.skipped = progress.done, dict(progress.skipped)
+
+    def write_predictions(self, index: Sequence[int], logits: Tensor) -> None:
+        pass
+
+    def save_checkpoint_if_due(self, predictor: Guard | Adapter) -> None:
+        pass
+
+
 class _ResultWriter:
     """Appends predictions and events, and saves checkpoints."""
 
-    def __init__(self, folder: JobFolder, images: InputImages) -> None:
+    def __init__(self, folder: JobFolder, images: InputImages, progress: Progress) -> None:
         self.folder, self.images = folder, images
-        self.done, sizes, skipped = folder.read_progress()
+        self.done, sizes, skipped = progress
         self.skipped = dict(skipped)
         if not self.done:
             folder.write_progress(Progress(0, {}))  # first, or a later run would take the files for another job's

@@ -105,6 +105,8 @@ class Guard(Runnable):
     ) -> None:
         if not isinstance(adapter, Adapter):
             raise TTCError(f"a guard takes an adapter, got {type(adapter).__name__}; build one with ttc.adapt(model)")
+        if not adapter.processes.whole_batches:
+            raise TTCError("a guard of a shared stream must see whole batches: distributed(adapter, batches='whole')")
         self.adapter, self.policy, self.on_event = adapter, policy or Policy(), on_event
         super().__init__(callbacks)
         self.source = source_classifier(adapter)

@@ -229,7 +229,8 @@ def _add_(fresh: Any, other: Any) -> Any:
 
 
 def _norm_relu(layer: BatchStatisticsNorm, batches: int, x: Tensor) -> Tensor:
-    if batches == 1 and is_large(x) and layer.weight is not None and layer.has_variance(x):
+    plain = batches == 1 and is_large(x) and not layer.processes.active
+    if plain and layer.weight is not None and layer.has_variance(x):
         return norm_relu(x, layer.weight, layer.bias, layer.eps)
     return _norm_each(layer, batches, x).relu_()
 

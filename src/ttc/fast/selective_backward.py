@@ -55,6 +55,8 @@ class CachingNorm(BatchStatisticsNorm):
         layer: The layer to replace, whose parameters are shared.
     """
 
+    shares_stream = False
+
     def __init__(self, layer: "_BatchNorm | BatchStatisticsNorm") -> None:
         super().__init__(layer)
         self.caching = self.reusing = False

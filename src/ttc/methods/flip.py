@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ttc.clustering import horizontal_flip, identity, mean_of_views
 from ttc.core import Adapter, ExportParts
+from ttc.core.part import share_parts_
+from ttc.core.processes import Processes
 from ttc.methods.method import Method
 
 
@@ -34,6 +36,10 @@ class FlipAveraging(Adapter):
     def infer(self, x: Tensor) -> Tensor:
         """Return the mean of the two views' logits, from the base method as it is now."""
         return mean_of_views([self.base.infer(x), self.base.infer(horizontal_flip(x))])
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Share a stream: both views are predicted shard by shard."""
+        share_parts_(self, processes)
 
     def export_parts(self) -> ExportParts:
         """Return the two views."""

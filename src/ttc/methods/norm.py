@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ttc.core import Adapter, Classifier, PredictOnly, require_finite
+from ttc.core.part import share_parts_
+from ttc.core.processes import Processes
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import BatchStatisticsNorm, BlendNorm, RunningNorm, frozen_copy, track_statistics
@@ -28,6 +30,10 @@ class RunningNormAdapter(Adapter):
     def infer(self, x: Tensor) -> Tensor:
         """Return the model's logits with the statistics stored so far."""
         return require_finite(self.model(x).logits)
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Share a stream: the layers track the statistics of the whole batch."""
+        share_parts_(self, processes)
 
 
 def norm(model: Classifier) -> PredictOnly:

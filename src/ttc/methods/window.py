@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from ttc.core.adapter import Adapter
+from ttc.core.part import share_parts_
+from ttc.core.processes import Processes
 from ttc.core.state import Snapshot
 from ttc.core.statistics import updates_statistics
 from ttc.errors import TTCError
@@ -39,6 +41,7 @@ class WindowAdapter(Adapter):
 
         If the window is rejected, the fault may be an earlier image's: ``x`` then starts a new window.
         """
+        x = self.processes.join(x)  # every process stores the whole window
         networks = self._all_networks()
         before = self.images, self.fresh, Snapshot(networks) if updates_statistics(networks) else None
         try:
@@ -59,10 +62,11 @@ class WindowAdapter(Adapter):
         fresh = self._fresh(x)
         learn = fresh >= self.size
         if learn:
-            logits = self.base.adapt(self.context(x))
+            with self.processes.split(self.context(x)) as shard:
+                logits = self.base.adapt(shard)
         else:
             with torch.no_grad():
-                logits = self.base.infer(self.context(x) if self.base.uses_batch else x)
+                logits = self._infer(x)
         self.images = self._joined(x)[-self.size :].clone()  # a copy: a view would keep all of a large batch
         self.fresh = 0 if learn else fresh
         return logits[-len(x) :]
@@ -82,7 +86,16 @@ class WindowAdapter(Adapter):
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the rows of ``x`` in the base method's prediction for the window, which stays as it is."""
-        return self.base.infer(self.context(x) if self.base.uses_batch else x)[-len(x) :]
+        x = self.processes.join(x)
+        return self._infer(x)[-len(x) :]
+
+    def _infer(self, x: Tensor) -> Tensor:
+        with self.processes.split(self.context(x) if self.base.uses_batch else x) as shard:
+            return self.base.infer(shard)
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Share a stream: every process has the same window, of which it predicts a shard."""
+        share_parts_(self, processes)
 
     def context(self, x: Tensor) -> Tensor:
         """Return the window with ``x`` at its end: the last ``size`` images, and all that were not learned from yet."""

@@ -67,9 +67,28 @@ class StatisticsNorm(StatisticsLayer):
         assert self.variance is not None
         return self.mean, self.variance
 
+    def moments(self, x: Tensor, *, unbiased: bool) -> tuple[Tensor, Tensor]:
+        """Return mean and variance per channel of the batch, each (C,), in float32 at least.
+
+        With shards of the batch in several processes, they are combined, with gradients to all of them.
+        """
+        mean, variance = _moments(x, unbiased=unbiased and not self.processes.active)
+        if not self.processes.active:
+            return mean, variance
+        means, variances = self.processes.stack(torch.stack([mean, variance])).double().unbind(1)  # (P, C) each
+        weights = torch.tensor(self.processes.fractions()).to(means)[:, None]
+        total = (weights * means).sum(0)
+        spread = (weights * (variances + (means - total).square())).sum(0)
+        count = self._count_values(x)
+        return total.to(mean.dtype), (spread * (count / (count - 1)) if unbiased else spread).to(mean.dtype)
+
+    def _count_values(self, x: Tensor) -> int:
+        """Return the values per channel in the batch."""
+        return self.processes.count_rows(x) * (x.numel() // (len(x) * x.shape[1]))
+
     def has_variance(self, x: Tensor) -> bool:
         """Tell whether the batch has more than one value per channel; warn if not."""
-        if x.numel() > x.shape[1]:
+        if x.numel() > x.shape[1] if not self.processes.active else self._count_values(x) > 1:
             return True
         if self.mean is None:
             raise TTCError("a batch of one value per channel has no variance, and no source statistics are stored")
@@ -86,6 +105,8 @@ class StatisticsNorm(StatisticsLayer):
 
 class SourceNorm(StatisticsNorm):
     """Normalizes with the mean and variance that the source model stored."""
+
+    shares_stream = True
 
     def __init__(self, layer: "_BatchNorm | StatisticsNorm") -> None:
         super().__init__(layer)
@@ -104,16 +125,18 @@ class SourceNorm(StatisticsNorm):
 class BatchStatisticsNorm(StatisticsNorm):
     """Normalizes with the mean and biased variance of the current batch; nothing is stored."""
 
-    uses_batch = needs_large_batches = True
+    uses_batch = needs_large_batches = shares_stream = True
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.has_variance(x):
             return self.normalize_with_stored(x)
+        if self.processes.active:
+            return _normalize(self, x, *self.moments(x, unbiased=False))
         return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
 
     def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """Return the mean and the biased variance of the batch."""
-        return None if x is None else _moments(x, unbiased=False)
+        return None if x is None else self.moments(x, unbiased=False)
 
 
 class BlendNorm(StatisticsNorm):
@@ -127,7 +150,7 @@ class BlendNorm(StatisticsNorm):
         source_pseudo_count: N_s, in place of ``alpha``: α = N / (N + N_s) follows the size N of each batch.
     """
 
-    uses_batch = True
+    uses_batch = shares_stream = True
 
     def __init__(
         self, layer: _BatchNorm, *, alpha: float | None = None, source_pseudo_count: float | None = None
@@ -154,9 +177,10 @@ class BlendNorm(StatisticsNorm):
     def _blended(self, x: Tensor) -> tuple[Tensor, Tensor]:
         assert self.mean is not None
         assert self.variance is not None
-        alpha = self.alpha if self.source_pseudo_count is None else len(x) / (len(x) + self.source_pseudo_count)
+        rows = self.processes.count_rows(x)
+        alpha = self.alpha if self.source_pseudo_count is None else rows / (rows + self.source_pseudo_count)
         assert alpha is not None
-        mean, variance = _moments(x, unbiased=True)
+        mean, variance = self.moments(x, unbiased=True)
         return _blend(self.mean, mean, alpha), _blend(self.variance, variance, alpha)
 
 
@@ -172,7 +196,7 @@ class RunningNorm(StatisticsNorm):
         branches: How many sets of running statistics to store for one affine map (TIPI uses two).
     """
 
-    updates = True
+    updates = shares_stream = True
     mean: Tensor
     variance: Tensor
 
@@ -188,10 +212,21 @@ class RunningNorm(StatisticsNorm):
         mean, variance = self.mean[self.branch], self.variance[self.branch]  # views
         if not (self.tracking and self.has_variance(x)):
             return F.batch_norm(x, mean, variance, self.weight, self.bias, False, self.momentum, self.eps)
+        if self.processes.active:
+            return self._normalize_and_store(x, mean, variance)
         updated = mean.clone(), variance.clone()  # batch_norm writes into them
         normalized = F.batch_norm(x, *updated, self.weight, self.bias, True, self.momentum, self.eps)
         self._store((mean, variance), updated)
         return normalized
+
+    def _normalize_and_store(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Do what ``batch_norm`` does, with the statistics of the shards of all processes."""
+        batch_mean, batch_variance = self.moments(x, unbiased=False)
+        count = self._count_values(x)
+        unbiased = batch_variance * (count / (count - 1))
+        updated = _blend(mean, batch_mean, self.momentum), _blend(variance, unbiased, self.momentum)
+        self._store((mean, variance), (updated[0].detach(), updated[1].detach()))
+        return _normalize(self, x, batch_mean, batch_variance)
 
     @torch.no_grad()
     def _store(self, stored: tuple[Tensor, Tensor], updated: tuple[Tensor, Tensor]) -> None:
@@ -223,13 +258,15 @@ class RobustNorm(RunningNorm):
         momentum: α, the weight of a new batch.
     """
 
+    shares_stream = False
+
     def __init__(self, layer: _BatchNorm, *, momentum: float = 0.05) -> None:
         super().__init__(layer, momentum=momentum)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.tracking or not self.has_variance(x):
             return F.batch_norm(x, self.mean[0], self.variance[0], self.weight, self.bias, False, 0.0, self.eps)
-        mean, variance = _moments(x, unbiased=False)
+        mean, variance = self.moments(x, unbiased=False)
         mean, variance = _blend(self.mean[0], mean, self.momentum), _blend(self.variance[0], variance, self.momentum)
         # New tensors, not written in place: the backward pass may still need the old ones.
         self.mean, self.variance = mean.detach()[None].to(self.mean), variance.detach()[None].to(self.variance)
@@ -251,7 +288,7 @@ class EmaNorm(StatisticsNorm):
         weight: w, the weight of a new image.
     """
 
-    updates = True
+    updates = shares_stream = True
 
     def __init__(self, layer: "_BatchNorm | StatisticsNorm", *, weight: float = 0.01) -> None:
         super().__init__(layer)
@@ -279,8 +316,8 @@ class EmaNorm(StatisticsNorm):
     def _track(self, x: Tensor) -> None:
         assert self.mean is not None
         assert self.variance is not None
-        amount = 1 - (1 - self.image_weight) ** len(x)
-        mean, variance = _moments(x, unbiased=False)
+        amount = 1 - (1 - self.image_weight) ** self.processes.count_rows(x)
+        mean, variance = self.moments(x, unbiased=False)
         amount *= update_weight(self, mean, variance)
         apart = mean - self.mean
         # New tensors, not written in place: the backward pass of another view may still need the old ones.
@@ -301,7 +338,7 @@ class WindowNorm(StatisticsNorm):
         places: The number of images from which the batch alone is used.
     """
 
-    uses_batch = True
+    uses_batch = shares_stream = True
 
     def __init__(self, layer: _BatchNorm | StatisticsNorm, *, places: int) -> None:
         super().__init__(layer)
@@ -312,7 +349,11 @@ class WindowNorm(StatisticsNorm):
     def forward(self, x: Tensor) -> Tensor:
         assert self.mean is not None
         assert self.variance is not None
-        if len(x) >= self.places and self.has_variance(x):
+        if self.processes.count_rows(x) >= self.places and self.has_variance(x):
+            if self.processes.active:
+                mean, variance = self.moments(x, unbiased=False)
+                reject_absurd(self, mean.detach(), variance.detach(), ABSURD_WINDOW)
+                return _normalize(self, x, mean, variance)
             mean, variance = torch.zeros_like(self.mean), torch.zeros_like(self.variance)  # momentum 1 fills them
             normalized = F.batch_norm(x, mean, variance, self.weight, self.bias, True, 1.0, self.eps)
             reject_absurd(self, mean, variance, ABSURD_WINDOW)
@@ -324,14 +365,13 @@ class WindowNorm(StatisticsNorm):
         """Return the statistics of a window, those of the source included while it is not full."""
         if x is None:
             return None
-        return _moments(x, unbiased=False) if len(x) >= self.places else self._mixture(x)
+        return self.moments(x, unbiased=False) if len(x) >= self.places else self._mixture(x)
 
     def _mixture(self, x: Tensor) -> tuple[Tensor, Tensor]:
         assert self.mean is not None
         assert self.variance is not None
-        amount = len(x) / self.places
-        values = x.to(torch.promote_types(x.dtype, torch.float32))
-        variance, mean = torch.var_mean(values, dim=[0, *range(2, x.ndim)], correction=0)  # (C,) each
+        amount = self.processes.count_rows(x) / self.places
+        mean, variance = self.moments(x, unbiased=False)
         reject_absurd(self, mean, variance, ABSURD_WINDOW)
         apart = mean - self.mean
         mixed = torch.lerp(self.variance.to(variance), variance, amount) + amount * (1 - amount) * apart.square()
