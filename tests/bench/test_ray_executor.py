@@ -138,7 +138,7 @@ def test_an_address_without_a_cluster_is_an_error_in_bounded_time(monkeypatch: p
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     started = time.monotonic()
-    with pytest.raises(TTCError, match="no Ray cluster responds at 127.0.0.1:.* within 4 seconds; check --address"):
+    with pytest.raises(TTCError, match=r"no Ray cluster responds at 127.0.0.1:.* within 4 seconds; check --address"):
         opened(f"127.0.0.1:{server.server_port}")
     server.shutdown()
     server.server_close()
@@ -148,7 +148,7 @@ def test_an_address_without_a_cluster_is_an_error_in_bounded_time(monkeypatch: p
 def test_resources_that_make_no_sense_are_rejected() -> None:
     with pytest.raises(TTCError, match="a cell needs more than 0 CPUs and at least 0 GPUs, got 0 and 0"):
         RayExecutor(1, cpus=0)
-    with pytest.raises(TTCError, match="a fraction of one GPU or a whole number of them, got 1.5"):
+    with pytest.raises(TTCError, match=r"a fraction of one GPU or a whole number of them, got 1.5"):
         RayExecutor(1, gpus=1.5)
 
 

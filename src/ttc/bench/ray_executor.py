@@ -1,4 +1,4 @@
-"""Run tasks on a Ray cluster, with the interface of :class:`ttc.bench.executors.LocalExecutor`; Ray is imported here alone.
+"""Run tasks on a Ray cluster, with the interface of :class:`ttc.bench.executors.LocalExecutor`; imports Ray, lazily.
 
 The driver submits tasks with the resources they declare, collects each result as it ends, and submits a task again
 when its worker or node was lost. Large values that tasks share are put into Ray's object store, which copies them once

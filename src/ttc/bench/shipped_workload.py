@@ -1,7 +1,7 @@
 """A workload in Ray's object store: the images of each domain and the model, put there once for all cells."""
 
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def ship(
     Raises:
         TTCError: If the images of one cell do not fit into the object store of a node.
     """
-    executor.modules = own_modules(workload, cells)
+    executor.modules = module_sources([workload.names.model, *(cell.method for cell in cells)])
     _check_size(executor, workload, cells)
     shipment = _Shipment(executor, workload)
     for cell in cells:
@@ -216,16 +216,14 @@ def _check_size(executor: RayExecutor, workload: ResolvedWorkload, cells: Sequen
         )
 
 
-def own_modules(workload: ResolvedWorkload, cells: Sequence[Protocol]) -> dict[str, str]:
+def module_sources(names: Iterable[str]) -> dict[str, str]:
     """Return the source of the user's own modules, by name; parts of packages must be installed on the nodes.
 
     Args:
-        workload: Whose model may be ``module:function``.
-        cells: Whose methods may be.
+        names: Models and methods, of which some are ``module:function``.
     """
-    names = {name for name in [workload.names.model, *(cell.method for cell in cells)] if ":" in name}
     found = {}
-    for module in {name.partition(":")[0] for name in names} - {"timm", "torchvision"}:
+    for module in {name.partition(":")[0] for name in names if ":" in name} - {"timm", "torchvision"}:
         file = getattr(sys.modules.get(module), "__file__", None)
         if "." not in module and file and Path(file).suffix == ".py" and Path(file).stem == module:
             found[module] = Path(file).read_bytes().decode()

@@ -1,11 +1,13 @@
 """``ttc adapt``: adapt a model over images of one's own, guarded, and write a prediction for each."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption
 from ttc.cli.wording import StatisticsOption
 
 if TYPE_CHECKING:
@@ -58,6 +60,15 @@ def adapt(
     table: Annotated[
         Literal["csv", "parquet"], typer.Option("--format", help="File format of the predictions.")
     ] = "csv",
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Split the images into so many streams, each adapted by itself and at the same time.", min=1),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Shards at a time. Default one per core.", min=1)] = None,
+    executor: ExecutorOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
 ) -> None:
     """Adapt a model over a set of images; write predictions, a summary, the saved adaptation and the guard's events.
 
@@ -65,8 +76,12 @@ def adapt(
     after an interruption to resume.
     """
     import ttc
-    from ttc.deploy.batch_job import AdaptationJob, JobSettings, write_parquet
+    from ttc.bench.environment import cores
+    from ttc.cli.adapt_shards import run_shards
+    from ttc.cli.execution import make_executor
+    from ttc.deploy.batch_job import AdaptationJob, JobSettings
     from ttc.deploy.input_images import read_input_images
+    from ttc.errors import TTCError
     from ttc.methods import find_method
 
     if table == "parquet":
@@ -78,10 +93,25 @@ def adapt(
         labels=labels, severity=severity, shuffle=shuffle, seed=seed, adaptation=str(adaptation or ""),
     )  # fmt: skip
     find_method(method)  # a wrong name is found before files are opened
+    cluster = make_executor(
+        executor, threads=1, address=address, cpus=cpus, gpus=gpus, workers=workers, device=device
+    )  # fmt: skip
+    if shards is not None:
+        from ttc.deploy.shards import ShardedJob
+
+        sharded = ShardedJob(settings, read_input_images(images, size, severity, labels), folder, shards)
+        network = _load_model(model, checkpoint, num_classes, statistics, "cpu")
+        sharded.fit(_prepare(sharded.images, model, network, size))
+        _print_summary(run_shards(sharded, network, device, workers or cores(), cluster), folder, table)
+        return
+    if cluster is not None or workers is not None:
+        raise TTCError(
+            "several workers adapt one stream per shard: give their number with --shards, such as --shards 8"
+        )
     job = AdaptationJob(settings, read_input_images(images, size, severity, labels), folder)
     if job.done == job.total:
         typer.echo(f"{folder} is complete; remove it to run again")
-        _report_skipped(job)
+        _report_skipped(job.skipped, folder)
         return
     network = _load_model(model, checkpoint, num_classes, statistics, device)
     job.images = _prepare(job.images, model, network, size)
@@ -89,13 +119,7 @@ def adapt(
     if adaptation is not None and not job.done:
         adapter.load(adaptation)
     summary = _run(job, adapter)
-    if table == "parquet":
-        write_parquet(folder / "predictions.csv")
-    for name, value in summary.items():
-        if name != "skipped":
-            typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
-    typer.echo(f"results in         {folder}")
-    _report_skipped(job)
+    _print_summary(summary, folder, table)
 
 
 def _prepare(images: "InputImages", name: str, network: "nn.Module", size: int | None) -> "InputImages":
@@ -137,13 +161,25 @@ def _fitting(network: "nn.Module", size: int | None) -> "Fitting | None":
     return Fitting(size, round(size * own.resize / own.side), own.interpolation)
 
 
-def _report_skipped(job: "AdaptationJob") -> None:
+def _print_summary(summary: Mapping[str, Any], folder: Path, table: str) -> None:
+    """Print a summary and what was skipped, and write Parquet where it was asked for."""
+    from ttc.deploy.batch_job import write_parquet
+
+    if table == "parquet":
+        write_parquet(folder / "predictions.csv")
+    for name, value in summary.items():
+        if name != "skipped":
+            typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
+    typer.echo(f"results in         {folder}")
+    _report_skipped(summary.get("skipped", {}), folder)
+
+
+def _report_skipped(skipped: Mapping[str, str], folder: Path) -> None:
     """Name the files that could not be read; the exit code says that there were some."""
-    skipped = job.skipped
     for path, reason in list(skipped.items())[:SHOWN_FILES]:
         typer.echo(f"ttc: skipped {path}: {reason}", err=True)
     if len(skipped) > SHOWN_FILES:
-        typer.echo(f"ttc: and {len(skipped) - SHOWN_FILES:,} more, listed in {job.folder.summary}", err=True)
+        typer.echo(f"ttc: and {len(skipped) - SHOWN_FILES:,} more, listed in {folder / 'summary.json'}", err=True)
     if skipped:
         raise typer.Exit(1)
 

@@ -148,7 +148,7 @@ def describe_dry_run(
 
     if not left:
         return f"{plural(len(cells), 'cell')}, all finished; nothing was run or written"
-    measured: "list[Row]" = []
+    measured: list[Row] = []
     if store is not None and store.exists():
         with Store(store, readonly=True) as opened:
             measured = list(opened.rows())
