@@ -1,10 +1,14 @@
 """A small trained classifier and a shifted stream, on which selectors accept some samples and reject some."""
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from tests.ray_cluster import RayCluster
 
 CLASSES, SIDE = 4, 8
 
@@ -83,3 +87,14 @@ def stream() -> list[Tensor]:
 def labelled() -> Callable[[int, float, int], tuple[Tensor, Tensor]]:
     """Makes labelled images: how many, how noisy, from which seed."""
     return labelled_images
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> "Iterator[RayCluster]":
+    """A Ray cluster of a head and two workers, one for all tests."""
+    pytest.importorskip("ray")
+    from tests.ray_cluster import RayCluster
+
+    cluster = RayCluster()
+    yield cluster
+    cluster.stop()

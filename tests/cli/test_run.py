@@ -50,7 +50,8 @@ def test_a_dry_run_writes_nothing(place: Path) -> None:
     assert output.count("to run") == 8 + 1
     assert "in every cell: per-domain, batch 5, images 12" in output
     assert "8 cells, 8 to run: about " in output
-    assert "with 2 workers; nothing was run or written" in output
+    assert "with 2 workers (" in output
+    assert " of work); nothing was run or written" in output
     assert not Path("a.sqlite").exists()
     assert not (place / "data").exists()
     ttc("run", *GRID, "--workers", "1", "--seeds", "0")

@@ -90,6 +90,6 @@ def test_a_dry_run_creates_nothing_and_warns_of_nothing(place: Path) -> None:
     assert missing_cells(wanted, STORE) == wanted
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert describe_dry_run(wanted, wanted, resolved, 8).startswith("2 cells, 2 to run: about 1 s with 2 workers;")
+        assert describe_dry_run(wanted, wanted, resolved, 8).startswith("2 cells, 2 to run: about 1 s with 2 workers (")
     assert not STORE.exists()
     assert not resolved.cache.exists()

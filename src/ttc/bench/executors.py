@@ -34,6 +34,7 @@ class TaskResult:
     error: str | None
     expected: bool  # the error is a TTCError, which the user can correct
     seconds: float
+    environment: Mapping[str, str | int | None] | None = None  # where it ran, if not on this machine
 
 
 class LocalExecutor:
@@ -77,7 +78,7 @@ class LocalExecutor:
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:
-            yield from ((index, _execute(task)) for index, task in enumerate(tasks))
+            yield from ((index, execute(task)) for index, task in enumerate(tasks))
         finally:
             torch.set_num_threads(before)
 
@@ -100,10 +101,18 @@ class LocalExecutor:
                 yield index, result
 
 
-def _execute(task: Task) -> TaskResult:
+def execute(task: Task, passes: tuple[type[Exception], ...] = ()) -> TaskResult:
+    """Run a task here and return its value or its error.
+
+    Args:
+        task: The task.
+        passes: Errors that are raised instead, because they are not the task's own.
+    """
     start = time.perf_counter()
     try:
         value = task()
+    except passes:
+        raise
     except TTCError as error:
         return TaskResult(None, str(error), True, time.perf_counter() - start)
     except Exception as error:
@@ -157,7 +166,7 @@ def _work(connection: "Connection[Any, Any]", threads: int) -> None:
             task: Task = connection.recv()
         except EOFError:
             return
-        connection.send(_execute(task))
+        connection.send(execute(task))
 
 
 def _end_with_parent() -> None:

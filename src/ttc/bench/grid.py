@@ -53,17 +53,19 @@ class Grid:
     threads: int = 1
 
 
-def cells(grid: Grid, workload: ResolvedWorkload) -> list[Protocol]:
+def cells(grid: Grid, workload: ResolvedWorkload, planned_on: str | None = None) -> list[Protocol]:
     """Return the protocols of a grid, each once; every name, number and file is checked before anything runs.
 
     Args:
         grid: What to cross.
         workload: The data and the model.
+        planned_on: The device on which models are checked; by default the grid's, which a driver of a cluster may lack.
 
     Raises:
         TTCError: If something does not exist or does not fit, or the grid is empty.
     """
     _validate(grid)
+    device = planned_on or grid.device
     names = _expand_corruptions(grid.corruptions)
     methods = list(dict.fromkeys(method_specs.with_defaults(method) for method in grid.methods))
     checksums = {method: method_specs.method_checksum(method) for method in methods}
@@ -75,7 +77,7 @@ def cells(grid: Grid, workload: ResolvedWorkload) -> list[Protocol]:
             domains = [workload.domain(one, grid.images) for one in scenarios.domains_of(scenario, group, level)]
             classes = domains[0].num_classes
             if not found:
-                _check_head(workload, classes, grid)
+                _check_head(workload, classes, grid.dtype, device)
             for method in methods:
                 _check_batch_size(method, batch_size)
                 split = _source_split(method, workload, len(domains[0]))
@@ -92,7 +94,7 @@ def cells(grid: Grid, workload: ResolvedWorkload) -> list[Protocol]:
                     seed=seed,
                     batch_size=batch_size,
                     scenario=str(scenario),
-                    optimizer=_optimizer(method, workload, classes, grid, split),
+                    optimizer=_optimizer(method, workload, (classes, grid.dtype, device), split),
                     dtype=grid.dtype,
                     device=grid.device,
                     threads=grid.threads,
@@ -160,10 +162,10 @@ def _validate(grid: Grid) -> None:
         raise TTCError(f"there is no device '{grid.device}'; choose cpu, cuda or cuda:0") from error
 
 
-def _check_head(workload: ResolvedWorkload, num_classes: int, grid: Grid) -> None:
+def _check_head(workload: ResolvedWorkload, num_classes: int, dtype: str, device: str) -> None:
     """Reject a model that cannot be adapted at all, or has too few classes."""
     names = workload.names
-    found = Classifier(workload.network(num_classes, grid.dtype, grid.device)).num_classes
+    found = Classifier(workload.network(num_classes, dtype, device)).num_classes
     if found < num_classes:
         raise TTCError(
             f"the model '{names.model}' has {found} classes and {names.dataset_name} has {num_classes}; "
@@ -185,17 +187,15 @@ def _source_split(method: Spec, workload: ResolvedWorkload, images: int) -> Sour
         raise TTCError(f"'{method.name}' needs source images: {error}") from error
 
 
-def _optimizer(
-    method: Spec, workload: ResolvedWorkload, num_classes: int, grid: Grid, split: SourceSplit | None
-) -> str:
+def _optimizer(method: Spec, workload: ResolvedWorkload, built: tuple[int, str, str], split: SourceSplit | None) -> str:
     """Describe the optimizer that a method builds for this model, built once.
 
     An invalid value of an option is rejected here; a method of the table that cannot be built even with its defaults
     fails in its own cells, and the others run.
     """
-    key = (method, num_classes, grid.dtype, grid.device)
+    key = (method, *built)
     if key not in workload.optimizers:
-        network = workload.network(num_classes, grid.dtype, grid.device)
+        network = workload.network(*built)
         try:
             few = None if split is None else as_tensor(split.pixels(range(min(2, len(split)))))
             adapter = method_specs.build_for_trial(network, method.name, method_specs.options_json(method), few)

@@ -1,13 +1,14 @@
 """Runs: the cells of a grid that are not in the store yet, prepared, evaluated and recorded."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ttc.bench import method_specs
 from ttc.bench.environment import environment
 from ttc.bench.evaluation import Result, evaluate
-from ttc.bench.executors import LocalExecutor
+from ttc.bench.executors import LocalExecutor, TaskResult
 from ttc.bench.grid import data_checksum, domains_of
 from ttc.bench.protocol import Protocol
 from ttc.bench.scenarios import CLEAN, Domain
@@ -16,6 +17,12 @@ from ttc.bench.spec import Spec
 from ttc.bench.store import Store
 from ttc.bench.workload import ResolvedWorkload
 from ttc.errors import TTCError
+
+if TYPE_CHECKING:
+    from ttc.bench.ray_executor import RayExecutor
+    from ttc.bench.shipped_workload import ShippedWorkload
+
+    Executor = LocalExecutor | RayExecutor
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,11 @@ def pending(cells: Sequence[Protocol], store: Store) -> list[Protocol]:
 
 
 def run(
-    cells: Sequence[Protocol], workload: ResolvedWorkload, store: Store, workers: int = 1
+    cells: Sequence[Protocol],
+    workload: ResolvedWorkload,
+    store: Store,
+    workers: int = 1,
+    executor: "RayExecutor | None" = None,
 ) -> Generator[RunEvent, None, None]:
     """Evaluate cells, record each as it ends, and yield what happened; this process alone writes to the store.
 
@@ -55,32 +66,56 @@ def run(
         cells: The cells, from :func:`ttc.bench.grid.cells`.
         workload: The data and model they were planned for.
         store: Where results go.
-        workers: The number of processes; 1 runs in this one.
+        workers: The number of processes on this machine; 1 runs in this one.
+        executor: A cluster to run on instead.
 
     Raises:
-        TTCError: If a preparation fails for a reason the user can correct.
+        TTCError: If a preparation fails for a reason the user can correct, or the cluster cannot be used.
     """
     if not cells:
         return
     workers = min(workers, len(cells))
-    here = {**environment(), "workers": workers}
-    with LocalExecutor(workers, cells[0].threads) as executor:
-        for _, result in executor.run([partial(_prepare, workload, one) for one in preparations(cells, workload)]):
-            if result.error is not None and result.expected:
-                raise TTCError(result.error)
-            yield RunEvent(None)
-        for index, result in executor.run([partial(evaluate_cell, workload, cell) for cell in cells]):
+    with executor or LocalExecutor(workers, cells[0].threads) as opened:
+        here = {**environment(), "workers": min(opened.workers, len(cells))}
+        workload_of = yield from _share(opened, workload, cells)
+        for index, result in opened.run([partial(evaluate_cell, workload_of(cell), cell) for cell in cells]):
             cell = cells[index]
             label = method_specs.method_label(cell)
+            where = {**here, **(result.environment or {})}
             if result.error is None:
-                store.finish(cell, result.value, here, label)
+                store.finish(cell, result.value, where, label)
                 yield RunEvent(cell, label, accuracy=result.value.accuracy)
             else:
-                store.fail(cell, result.error, here, result.seconds, label)
+                store.fail(cell, result.error, where, result.seconds, label)
                 yield RunEvent(cell, label, error=result.error)
 
 
-def evaluate_cell(workload: ResolvedWorkload, protocol: Protocol) -> Result:
+def _share(
+    executor: "Executor", workload: ResolvedWorkload, cells: Sequence[Protocol]
+) -> Generator[RunEvent, None, Callable[[Protocol], Any]]:
+    """Prepare what cells share, through files that all workers see or through the object store of a cluster."""
+    if isinstance(executor, LocalExecutor) or executor.shared_files:
+        tasks = [partial(_prepare, workload, one) for one in preparations(cells, workload)]
+        for _, result in executor.run(tasks):
+            yield _prepared(result)
+        return lambda cell: workload
+    from ttc.bench.shipped_workload import ship
+
+    shipping = ship(executor, workload, cells)
+    while True:
+        try:
+            yield _prepared(next(shipping))
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def _prepared(result: TaskResult) -> RunEvent:
+    if result.error is not None and result.expected:
+        raise TTCError(result.error)
+    return RunEvent(None)
+
+
+def evaluate_cell(workload: "ResolvedWorkload | ShippedWorkload", protocol: Protocol) -> Result:
     """Evaluate one cell with the workload's cache.
 
     Raises:

@@ -2,11 +2,13 @@
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption
 from ttc.cli.wording import StatisticsOption
 
 if TYPE_CHECKING:
@@ -62,6 +64,15 @@ def adapt(
     timeout: Annotated[
         float, typer.Option(help="Seconds that a process of torchrun waits for another one before it stops.", min=1)
     ] = 60,
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Split the images into so many streams, each adapted by itself and at the same time.", min=1),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Shards at a time. Default one per core.", min=1)] = None,
+    executor: ExecutorOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
 ) -> None:
     """Adapt a model over a set of images; write predictions, a summary, the saved adaptation and the guard's events.
 
@@ -70,8 +81,12 @@ def adapt(
     part of every batch each, for the results of one process.
     """
     import ttc
-    from ttc.deploy.batch_job import AdaptationJob, JobSettings, write_parquet
+    from ttc.bench.environment import cores
+    from ttc.cli.adapt_shards import run_shards
+    from ttc.cli.execution import make_executor
+    from ttc.deploy.batch_job import AdaptationJob, JobSettings
     from ttc.deploy.input_images import read_input_images
+    from ttc.errors import TTCError
     from ttc.methods import find_method
 
     if table == "parquet":
@@ -83,10 +98,25 @@ def adapt(
         labels=labels, severity=severity, shuffle=shuffle, seed=seed, adaptation=str(adaptation or ""),
     )  # fmt: skip
     find_method(method)  # a wrong name is found before files are opened
+    cluster = make_executor(
+        executor, threads=1, address=address, cpus=cpus, gpus=gpus, workers=workers, device=device
+    )  # fmt: skip
+    if shards is not None:
+        from ttc.deploy.shards import ShardedJob
+
+        sharded = ShardedJob(settings, read_input_images(images, size, severity, labels), folder, shards)
+        network = _load_model(model, checkpoint, num_classes, statistics, "cpu")
+        sharded.fit(_prepare(sharded.images, model, network, size))
+        _print_summary(run_shards(sharded, network, device, workers or cores(), cluster), folder, table)
+        return
+    if cluster is not None or workers is not None:
+        raise TTCError(
+            "several workers adapt one stream per shard: give their number with --shards, such as --shards 8"
+        )
     job = AdaptationJob(settings, read_input_images(images, size, severity, labels), folder)
     if job.done == job.total:
         typer.echo(f"{folder} is complete; remove it to run again")
-        _report_skipped(job)
+        _report_skipped(job.skipped, folder)
         return
     network = _load_model(model, checkpoint, num_classes, statistics, _local_device(device))
     job.images = _prepare(job.images, model, network, size)
@@ -96,15 +126,8 @@ def adapt(
     if _local_rank() is not None:
         adapter = ttc.distributed(adapter, batches="whole", timeout=timeout)
     summary = _run(job, adapter)
-    if adapter.processes.rank:
-        return  # the first process writes and reports
-    if table == "parquet":
-        write_parquet(folder / "predictions.csv")
-    for name, value in summary.items():
-        if name != "skipped":
-            typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
-    typer.echo(f"results in         {folder}")
-    _report_skipped(job)
+    if adapter.processes.rank == 0:  # the first process writes and reports
+        _print_summary(summary, folder, table)
 
 
 def _local_rank() -> int | None:
@@ -159,13 +182,25 @@ def _fitting(network: "nn.Module", size: int | None) -> "Fitting | None":
     return Fitting(size, round(size * own.resize / own.side), own.interpolation)
 
 
-def _report_skipped(job: "AdaptationJob") -> None:
+def _print_summary(summary: Mapping[str, Any], folder: Path, table: str) -> None:
+    """Print a summary and what was skipped, and write Parquet where it was asked for."""
+    from ttc.deploy.batch_job import write_parquet
+
+    if table == "parquet":
+        write_parquet(folder / "predictions.csv")
+    for name, value in summary.items():
+        if name != "skipped":
+            typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
+    typer.echo(f"results in         {folder}")
+    _report_skipped(summary.get("skipped", {}), folder)
+
+
+def _report_skipped(skipped: Mapping[str, str], folder: Path) -> None:
     """Name the files that could not be read; the exit code says that there were some."""
-    skipped = job.skipped
     for path, reason in list(skipped.items())[:SHOWN_FILES]:
         typer.echo(f"ttc: skipped {path}: {reason}", err=True)
     if len(skipped) > SHOWN_FILES:
-        typer.echo(f"ttc: and {len(skipped) - SHOWN_FILES:,} more, listed in {job.folder.summary}", err=True)
+        typer.echo(f"ttc: and {len(skipped) - SHOWN_FILES:,} more, listed in {folder / 'summary.json'}", err=True)
     if skipped:
         raise typer.Exit(1)
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ttc.cli.data import DataOption
+from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption, SharedFilesOption
 from ttc.errors import TTCError
 from ttc.studies import NAMES, PAPER
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ttc.bench.ray_executor import RayExecutor
     from ttc.report.findings import Findings
     from ttc.studies.measurements import Plan
     from ttc.studies.profiles import Need
@@ -40,6 +42,11 @@ def reproduce(
     workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="Torch threads per cell; part of the protocol.")] = 1,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:0 …")] = None,
+    executor: ExecutorOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
+    shared_files: SharedFilesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing and how long it takes.")] = False,
 ) -> None:
     """Run a table or figure of the paper and show our numbers beside the paper's; run it again to resume.
@@ -50,6 +57,7 @@ def reproduce(
 
     from ttc.bench.environment import cores
     from ttc.bench.spec import split_list
+    from ttc.cli.execution import count_workers, make_executor
     from ttc.cli.run_loop import print_note_on_single_batches
     from ttc.report.libraries import require_libraries
     from ttc.studies import study_named
@@ -58,12 +66,17 @@ def reproduce(
 
     if not dry_run:
         require_libraries("ttc reproduce")  # now, not after hours of measuring
+    cluster = make_executor(
+        executor, threads=threads, address=address, cpus=cpus, gpus=gpus, workers=workers, shared_files=shared_files,
+        device=device,
+    )  # fmt: skip
     console = Console(soft_wrap=True, highlight=False)
     chosen = [study_named(name) for name in (PAPER if study == "all" else split_list(study))]
     numbers = split_list(seeds)
     if not numbers or not all(number.isdigit() for number in numbers):
         raise TTCError(f"--seeds takes whole numbers, such as 0,1,2; got '{seeds}'")
     folder = output or Path("reproduction") / profile
+    processes = count_workers(cluster if dry_run else None, workers or cores(), given=workers is not None)
     if on and not any(one.elsewhere for one in chosen):
         raise TTCError(f"--on is for components, collapse, batch-size and ambiguities; {study} has its own data")
     for one in chosen:
@@ -81,12 +94,15 @@ def reproduce(
             ways = "; ".join(f"{need.what}: {need.get}" for need in missing)
             raise TTCError(f"the {profile} profile of {one.name} needs what is missing here: {ways}")
         wanted = tuple(split_list(corruptions)) if corruptions else ()
-        planned = plan(one, made, images=images, corruptions=wanted, seeds=tuple(map(int, numbers)), threads=threads)
+        planned = plan(
+            one, made, images=images, corruptions=wanted, seeds=tuple(map(int, numbers)), threads=threads,
+            planned_on="cpu" if cluster else None,
+        )  # fmt: skip
         print_note_on_single_batches(planned.protocols, console)
         if dry_run:
-            _print_dry_run(console, planned, store, workers or cores())
+            _print_dry_run(console, planned, store, processes)
         else:
-            _run(console, planned, store, workers or cores(), folder)
+            _run(console, planned, store, processes, folder, cluster)
 
 
 def _print_needs(console: "Console", title: str, needs: "tuple[Need, ...]", profile: str) -> None:
@@ -105,10 +121,12 @@ def _print_dry_run(console: "Console", planned: "Plan", store: Path, workers: in
         console.print("  no data and no cells: computed at once")
         return
     left = missing_cells(cells, store)
-    console.print(f"  {describe_dry_run(cells, left, planned.setup.resolved, workers)}")
+    console.print(f"  {describe_dry_run(cells, left, planned.setup.resolved, workers, store)}")
 
 
-def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder: Path) -> None:
+def _run(
+    console: "Console", planned: "Plan", store: Path, workers: int, folder: Path, cluster: "RayExecutor | None"
+) -> None:
     from ttc.cli.run_loop import CompletedRun, exit_if_failed, run_cells
     from ttc.report.output import write_files
     from ttc.studies.measurements import Measurements
@@ -117,7 +135,7 @@ def _run(console: "Console", planned: "Plan", store: Path, workers: int, folder:
     done = CompletedRun([], 0, [])
     if planned.protocols:
         console.print(f"{planned.study.name}: ", end="", markup=False)
-        done = run_cells(planned.protocols, planned.setup.resolved, store, workers, console)
+        done = run_cells(planned.protocols, planned.setup.resolved, store, workers, console, cluster)
     found = findings(Measurements(planned, done.rows))
     written = write_files(found, folder)
     _show(console, found)

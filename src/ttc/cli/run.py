@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption, SharedFilesOption
 from ttc.cli.wording import StatisticsOption
 
 
@@ -75,6 +76,11 @@ def run(
     allow_code: Annotated[
         bool, typer.Option("--allow-code", help="Let the file of --config name module:function, whose code runs.")
     ] = False,
+    executor: ExecutorOption = "local",
+    address: AddressOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = None,
+    shared_files: SharedFilesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and estimate how long they take.")] = False,
 ) -> None:
     """Evaluate a grid of methods, corruptions and scenarios; run it again to resume where it stopped.
@@ -105,6 +111,7 @@ def run(
     from ttc.bench.grid import cells
     from ttc.bench.method_specs import method_label
     from ttc.bench.run_config import load_config
+    from ttc.cli.execution import count_workers, make_executor
     from ttc.cli.listing import make_console, print_cells, print_summaries
     from ttc.cli.run_loop import (
         describe_dry_run,
@@ -115,8 +122,12 @@ def run(
     )
 
     chosen = load_config(config, flags, allow_code=allow_code)
+    cluster = make_executor(
+        executor, threads=chosen.grid.threads, address=address, cpus=cpus, gpus=gpus, workers=workers,
+        shared_files=shared_files, device=chosen.grid.device,
+    )  # fmt: skip
     workload = chosen.workload.resolve()
-    wanted = cells(chosen.grid, workload)
+    wanted = cells(chosen.grid, workload, planned_on="cpu" if cluster else None)
     console = make_console()
     print_note_on_single_batches(wanted, console)
     if dry_run:
@@ -124,9 +135,10 @@ def run(
         todo = {cell.hash for cell in left}
         states = ["to run" if cell.hash in todo else "finished" for cell in wanted]
         print_cells(console, [(cell, method_label(cell)) for cell in wanted], {"state": states})
-        console.print(f"\n{describe_dry_run(wanted, left, workload, chosen.workers)}")
+        processes = count_workers(cluster, chosen.workers, given=workers is not None)
+        console.print(f"\n{describe_dry_run(wanted, left, workload, processes, chosen.store)}")
         return
-    done = run_cells(wanted, workload, chosen.store, chosen.workers, console)
+    done = run_cells(wanted, workload, chosen.store, chosen.workers, console, cluster)
     console.print()
     print_summaries(console, summaries(done.rows))
     for split in dict.fromkeys(cell.source_split for cell in wanted if cell.source_split):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ttc.bench.protocol import Protocol
+    from ttc.bench.ray_executor import RayExecutor
     from ttc.bench.store import Row
     from ttc.bench.workload import ResolvedWorkload
 
@@ -29,7 +30,12 @@ class CompletedRun:
 
 
 def run_cells(
-    cells: "Sequence[Protocol]", workload: "ResolvedWorkload", store: Path, workers: int, console: "Console"
+    cells: "Sequence[Protocol]",
+    workload: "ResolvedWorkload",
+    store: Path,
+    workers: int,
+    console: "Console",
+    executor: "RayExecutor | None" = None,
 ) -> CompletedRun:
     """Run the cells that the store does not have, with a live display.
 
@@ -39,6 +45,7 @@ def run_cells(
         store: The file of results.
         workers: The number of processes.
         console: Where to print.
+        executor: A cluster to run on, instead of processes of this machine.
 
     Raises:
         typer.Exit: With code 130 after Ctrl-C; what is finished is in the store.
@@ -56,7 +63,7 @@ def run_cells(
         console.print(f"{plural(len(cells), 'cell')}{before}; results go to {store}", markup=False)
         try:
             with Display(console, [method_label(cell) for cell in left], len(preparations(left, workload))) as display:
-                for event in run(left, workload, opened, workers):
+                for event in run(left, workload, opened, workers, executor):
                     display.show(event)
                     if event.protocol is not None and event.error is not None:
                         failures.append(f"{event.protocol.describe(event.method)}: {event.error}")
@@ -121,16 +128,33 @@ def missing_cells(cells: "Sequence[Protocol]", store: Path) -> "list[Protocol]":
 
 
 def describe_dry_run(
-    cells: "Sequence[Protocol]", left: "Sequence[Protocol]", workload: "ResolvedWorkload", workers: int
+    cells: "Sequence[Protocol]",
+    left: "Sequence[Protocol]",
+    workload: "ResolvedWorkload",
+    workers: int,
+    store: Path | None = None,
 ) -> str:
-    """Say how many cells would run and for about how long."""
+    """Say how many cells would run, for about how long, and how much work that is.
+
+    Args:
+        cells: All cells that are wanted.
+        left: Those that are not finished.
+        workload: The data and the model.
+        workers: How many cells would run at a time.
+        store: The file of results, whose finished cells tell how long others take.
+    """
     from ttc.bench.estimate import estimate_seconds
+    from ttc.bench.store import Store
 
     if not left:
         return f"{plural(len(cells), 'cell')}, all finished; nothing was run or written"
+    measured: list[Row] = []
+    if store is not None and store.exists():
+        with Store(store, readonly=True) as opened:
+            measured = list(opened.rows())
     processes = min(workers, len(left))
-    expected = duration(estimate_seconds(left, workload, workers))
+    work = estimate_seconds(left, workload, 1, measured)
     return (
-        f"{plural(len(cells), 'cell')}, {len(left):,} to run: about {expected} with {plural(processes, 'worker')}; "
-        "nothing was run or written"
+        f"{plural(len(cells), 'cell')}, {len(left):,} to run: about {duration(work / processes)} with "
+        f"{plural(processes, 'worker')} ({duration(work)} of work); nothing was run or written"
     )

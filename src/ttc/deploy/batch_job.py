@@ -50,6 +50,7 @@ class JobSettings:
         shuffle: Whether to shuffle the images; files sorted by class mislead adaptation.
         seed: The seed of the order.
         adaptation: The saved adaptation that the job starts from.
+        shard: Which part of a larger set of images the job has, such as ``3/8``.
     """
 
     model: str
@@ -67,6 +68,7 @@ class JobSettings:
     shuffle: bool = True
     seed: int = 0
     adaptation: str = ""
+    shard: str = ""
 
 
 class AdaptationJob:

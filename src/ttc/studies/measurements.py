@@ -42,6 +42,7 @@ def plan(
     corruptions: tuple[str, ...] = (),
     seeds: tuple[int, ...] = (0,),
     threads: int = 1,
+    planned_on: str | None = None,
 ) -> Plan:
     """Return the cells that a study needs; ``images`` and ``corruptions`` replace the profile's."""
     found: dict[tuple[str, str], list[Protocol]] = {}
@@ -62,7 +63,7 @@ def plan(
             device=setup.device,
             threads=threads,
         )
-        made = cells(grid, setup.resolved)
+        made = cells(grid, setup.resolved, planned_on)
         for entry in entries:
             method = _identity(entry)
             for cell in made:

@@ -1,0 +1,159 @@
+"""Tasks on a real cluster: a head and two workers, one of which is killed."""
+
+import http.server
+import os
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ttc
+from tests.bench.conftest import workload
+from tests.bench.test_runner import recorded, same
+from tests.ray_cluster import RayCluster
+from ttc.bench import Spec, Store, ray_executor
+from ttc.bench.executors import Task
+from ttc.bench.grid import Grid, cells
+from ttc.bench.ray_executor import ATTEMPTS, RayExecutor, fetch, reference_key
+from ttc.bench.runner import run
+from ttc.errors import TTCError
+
+pytest.importorskip("ray")
+
+
+def add(left: Any, right: Any) -> Any:
+    """Add two values that are in the object store."""
+    return fetch(left) + fetch(right)
+
+
+def test_tasks_end_as_they_do_on_this_machine(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    tasks: list[Task] = [
+        partial(pow, 2, 10),
+        partial(int, "x"),
+        partial(torch.get_num_threads),
+        partial(os.getpid),
+        partial(os._exit, 3),
+    ]
+    with RayExecutor(1, ray_cluster.address) as executor:
+        assert executor.workers == 3
+        first, second = executor.put(torch.ones(3)), executor.submit(torch.full, (3,), 2.0)
+        broken = executor.submit(int, "x")
+        assert {one.error for one in executor.finished([second, broken])} == {None, found_error("x")}
+        found = dict(executor.run([*tasks, partial(add, first, second.value), partial(add, first, broken.value)]))
+        assert reference_key(first) != reference_key(second.value)
+    assert [found[index].value for index in (0, 2)] == [1024, 1]
+    assert found[1].error == found[6].error == found_error("x")
+    assert found[3].value != os.getpid()
+    assert found[4].error == f"the worker was lost in each of {ATTEMPTS} attempts, perhaps because memory ran out"
+    assert found[5].value.tolist() == [3.0] * 3
+    assert found[0].environment is not None
+    assert found[0].environment["torch"] == torch.__version__
+
+
+def found_error(text: str) -> str:
+    return f"ValueError: invalid literal for int() with base 10: '{text}'"
+
+
+SLOW = """
+import os
+import time
+from pathlib import Path
+
+from ttc.core import Adapter
+from ttc.nn import frozen_copy
+
+
+class Slow(Adapter):
+    seconds = 0.0
+
+    def adapt(self, x):
+        running = Path("{place}", f"running-{os.getppid()}-{os.getpid()}")  # its node and itself
+        running.touch()
+        time.sleep(self.seconds)
+        running.unlink()
+        return self.model(x).logits
+
+
+def slow(model, *, seconds: float = 0.4):
+    adapter = Slow(frozen_copy(model))
+    adapter.seconds = seconds
+    return adapter
+"""
+
+
+def test_a_killed_node_loses_no_cell(ray_cluster: RayCluster, place: Path) -> None:
+    """Equal to the bit to the same grid on this machine, although a node with data and running cells was lost."""
+    (place / "slow_methods.py").write_text(SLOW.replace("{place}", str(place)))
+    methods = (Spec("source"), Spec("ttc"), Spec("eata"), Spec.read("slow_methods:slow"))
+    grid = Grid(methods, ("fog", "contrast", "clean"), images=12, batch_sizes=(4,), seeds=(0, 1))
+    wanted = cells(grid, workload())
+    executor = RayExecutor(1, ray_cluster.address)
+    with Store(Path("here.sqlite")) as here, Store(Path("cluster.sqlite")) as there:
+        list(run(wanted, workload(), here, workers=2))
+        for _ in run(wanted, workload(), there, executor=executor):
+            running = [int(path.name.split("-")[1]) for path in place.glob("running-*")]
+            ray_cluster.kill_one_of(running)
+        one, other = recorded(here), recorded(there)
+    assert len(one) == len(wanted) == 24
+    assert sorted(one) == sorted(other)
+    assert all(same(one[key], other[key]) for key in one)
+    assert executor.lost >= 1
+    ray_cluster.replace_killed()
+
+
+def test_more_than_a_node_has_is_said_before_waiting(ray_cluster: RayCluster) -> None:
+    for asked, sentence in (
+        ({"gpus": 4}, "a cell needs 4 GPUs and no node of the cluster has more than 0; lower --gpus-per-cell"),
+        ({"cpus": 2}, "a cell needs 2 CPUs and no node of the cluster has more than 1; lower --cpus-per-cell"),
+    ):
+        with pytest.raises(TTCError, match=sentence), RayExecutor(1, ray_cluster.address, **asked):
+            pass
+
+
+def test_other_versions_are_rejected(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ttc.__version__
+    monkeypatch.setattr(ttc, "__version__", "0.0.1")  # of the driver; the nodes have the real one
+    sentence = f"has ttc {there} and the driver 0.0.1; install the same version on both"
+    with pytest.raises(TTCError, match=sentence), RayExecutor(1, ray_cluster.address):
+        pass
+
+
+def test_an_address_without_a_cluster_is_an_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(address: str) -> None:
+        with RayExecutor(1, address):
+            pass
+
+    with pytest.raises(TTCError, match=r"no Ray cluster can be reached at 127.0.0.1:1 \(Connection refused\); check"):
+        opened("127.0.0.1:1")
+    with pytest.raises(TTCError, match="the address of a Ray cluster is host:port or auto, got 'head'"):
+        opened("head")
+    with pytest.raises(TTCError, match="run ttc on a node of the cluster"):
+        opened("ray://head:10001")
+    monkeypatch.setattr(ray_executor, "CONNECT_SECONDS", 4.0)
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    started = time.monotonic()
+    with pytest.raises(TTCError, match=r"no Ray cluster responds at 127.0.0.1:.* within 4 seconds; check --address"):
+        opened(f"127.0.0.1:{server.server_port}")
+    server.shutdown()
+    server.server_close()
+    assert time.monotonic() - started < 60
+
+
+def test_resources_that_make_no_sense_are_rejected() -> None:
+    with pytest.raises(TTCError, match="a cell needs more than 0 CPUs and at least 0 GPUs, got 0 and 0"):
+        RayExecutor(1, cpus=0)
+    with pytest.raises(TTCError, match=r"a fraction of one GPU or a whole number of them, got 1.5"):
+        RayExecutor(1, gpus=1.5)
+
+
+def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr(ray_executor, "find_spec", lambda name: None)
+    with pytest.raises(TTCError, match=r"needs Ray, which is not installed: pip install 'ray>=2\.\d+'"):
+        ray_executor.require_ray()
