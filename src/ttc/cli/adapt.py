@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ttc.deploy import AdaptationJob
     from ttc.deploy.input_images import InputImages
 
+TITLE = 19  # columns of the titles in the summary
+SHOWN_CLASSES = 10  # of those that were predicted; the summary file has all
 SHOWN_FILES = 20  # of those that were skipped; the summary has all
 FAR = (0.5, 16)  # images whose side is this many times the model's are too small or too large for it
 
@@ -58,6 +60,19 @@ def adapt(
     table: Annotated[
         Literal["csv", "parquet"], typer.Option("--format", help="File format of the predictions.")
     ] = "csv",
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL.onnx",
+            help="Also write the adapted model as this ONNX file, for images in [0, 1] of the size used here.",
+        ),
+    ] = None,
+    second_view: Annotated[
+        bool,
+        typer.Option(
+            "--second-view", help="Export the mean over the image and its flip too, as TTC predicts: 2 passes."
+        ),
+    ] = False,
 ) -> None:
     """Adapt a model over a set of images; write predictions, a summary, the saved adaptation and the guard's events.
 
@@ -67,6 +82,7 @@ def adapt(
     import ttc
     from ttc.deploy.batch_job import AdaptationJob, JobSettings, write_parquet
     from ttc.deploy.input_images import read_input_images
+    from ttc.deploy.job_export import check_export
     from ttc.methods import find_method
 
     if table == "parquet":
@@ -81,21 +97,57 @@ def adapt(
     job = AdaptationJob(settings, read_input_images(images, size, severity, labels), folder)
     if job.done == job.total:
         typer.echo(f"{folder} is complete; remove it to run again")
-        _report_skipped(job)
-        return
+        if export is None:
+            _report_skipped(job)
+            return
     network = _load_model(model, checkpoint, num_classes, statistics, device)
     job.images = _prepare(job.images, model, network, size)
     adapter = ttc.adapt(network, method, head=head, small_batches=small_batches)
     if adaptation is not None and not job.done:
         adapter.load(adaptation)
-    summary = _run(job, adapter)
-    if table == "parquet":
-        write_parquet(folder / "predictions.csv")
+    if export is not None:
+        check_export(job, adapter, export, second_view=second_view)
+    if job.done < job.total:
+        _print_summary(_run(job, adapter), folder)
+        if table == "parquet":
+            write_parquet(folder / "predictions.csv")
+    else:
+        adapter.load(job.folder.adaptation)
+    if export is not None:
+        _export(job, adapter, export, second_view)
+    _report_skipped(job)
+
+
+def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     for name, value in summary.items():
         if name != "skipped":
-            typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
-    typer.echo(f"results in         {folder}")
-    _report_skipped(job)
+            _print_line(name.replace("_", " "), _format(value))
+    _print_line("results in", str(folder))
+
+
+def _print_line(title: str, text: str) -> None:
+    """Print a line of the summary, folded to the width of the terminal."""
+    import shutil
+    import textwrap
+
+    width = max(40, shutil.get_terminal_size((100, 24)).columns)
+    lines = textwrap.wrap(text, width - TITLE, break_long_words=False, break_on_hyphens=False)
+    for i, line in enumerate(lines):
+        typer.echo(f"{'' if i else title:<{TITLE}}{line}")
+
+
+def _export(job: "AdaptationJob", adapter: "Adapter", path: Path, second_view: bool) -> None:
+    """Write the ONNX file, unless the guard gave the adaptation up."""
+    from ttc.deploy.guard import SOURCE
+    from ttc.deploy.job_export import export_job
+    from ttc.errors import TTCError
+
+    if job.read_summary().get("guard") == SOURCE:
+        raise TTCError(
+            f"no {path} was written: the guard found the source model better and ended with it, so there is no adapted "
+            f"model to export; {job.folder.events} has the reasons, --no-guard adapts without it"
+        )
+    _print_line("exported", str(export_job(job, adapter, path, second_view=second_view)))
 
 
 def _prepare(images: "InputImages", name: str, network: "nn.Module", size: int | None) -> "InputImages":
@@ -175,7 +227,10 @@ def _run(job: "AdaptationJob", adapter: "Adapter") -> dict[str, Any]:
 
 
 def _format(value: object) -> str:
-    return ", ".join(f"{name}: {count}" for name, count in value.items()) if isinstance(value, dict) else str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    shown = [f"{name}: {count:,}" for name, count in list(value.items())[:SHOWN_CLASSES]]
+    return ", ".join(shown + ([f"{len(value) - SHOWN_CLASSES:,} more"] if len(value) > SHOWN_CLASSES else []))
 
 
 def _load_model(
