@@ -86,7 +86,7 @@ def test_one_image_has_no_statistics(model: nn.Module, job: AdaptationJob, tmp_p
     for path in sorted((tmp_path / "photos").iterdir())[1:]:
         path.write_bytes(b"")
     assert len(job.read_last(5)) == 1
-    with pytest.raises(ttc.TTCError, match="there is only one .*: give more images, or add --small-batches"):
+    with pytest.raises(ttc.TTCError, match=r"there is only one .*: give more images, or add --small-batches"):
         check_export(job, ttc.adapt(model, "tent"), tmp_path / "model.onnx")
     check_export(job, ttc.adapt(model, "tent", small_batches=True), tmp_path / "model.onnx")
     (tmp_path / "photos" / "00.png").write_bytes(b"")

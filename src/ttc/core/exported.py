@@ -161,7 +161,7 @@ def _views(parts: ExportParts, *, second_view: bool) -> Sequence[Callable[[Tenso
 
 
 def uses_batch_statistics(adapter: "Adapter") -> bool:
-    """Return whether an adapter predicts with statistics of the batch it is given, which an export must be given too."""
+    """Return whether an adapter predicts with statistics of the batch, which an export has to be given."""
     base = adapter.export_base
     layers = statistics_layers(base.export_parts().model or base.model)
     return any(layer.fixed_statistics(None) is None for layer in layers)
