@@ -174,7 +174,7 @@ def _import_package(name: str, spec: str) -> ModuleType:
         return importlib.import_module(name)
     what = f"is installed but cannot be imported ({problem.reason})" if problem.broken else f"is {problem.reason}"
     raise TTCError(
-        f"{spec} needs the package {name}, which {what}: {problem.advice}; or choose a built-in architecture"
+        f"{spec} needs the package {name}, which {what}: {problem.advice}, or choose a built-in architecture"
     )
 
 
