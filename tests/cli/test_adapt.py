@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,7 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 import ttc
-from ttc.cli.adapt import _fitting
+from ttc.cli.adapt import _fitting, _print_summary
 from ttc.cli.app import app
 from ttc.data import as_tensor
 from ttc.data.decoding import Fitting
@@ -292,6 +293,51 @@ def test_images_are_fitted_as_the_model_states() -> None:
     own = torch.nn.Identity()
     own.pretrained_cfg = {"input_size": (3, 64, 64), "crop_pct": 1.0, "interpolation": "random"}  # type: ignore[assignment]
     assert _fitting(own, None) == Fitting(64, 64)
+
+
+def test_the_adapted_model_is_exported(run: Run, folder: Path, weights: Path) -> None:
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    output = run(folder, "--export", "models/first.onnx", "--no-guard")
+    assert "exported           models/first.onnx: images (N x 3 x 32 x 32) in [0, 1] to 3 logits" in output
+    again = run(folder, "--export", "again.onnx", "--second-view", "--no-guard")  # the job does not run again
+    assert "is complete" in again
+    assert "exported           again.onnx" in again
+    results = Path("adapted/resnet20-pets")
+    adapter = ttc.load_adaptation(build("resnet20", checkpoint=weights), results / "adaptation.safetensors")
+    images = torch.stack([as_tensor(np.asarray(Image.open(path))[None])[0] for path in sorted(folder.rglob("*.png"))])
+    adapter.predict(images)
+    for name, second_view in (("models/first.onnx", False), ("again.onnx", True)):
+        module = adapter.export(statistics=images, second_view=second_view)
+        (logits,) = runtime.InferenceSession(name).run(["logits"], {"images": images.numpy()})
+        torch.testing.assert_close(torch.from_numpy(logits), module(images), rtol=0, atol=1e-4)
+
+
+def test_a_wrong_export_is_found_before_the_job(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TTCError, match=r"named such as model\.onnx, got 'model\.pt'"):
+        run(folder, "--export", "model.pt")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(TTCError, match=r"an ONNX file needs the package onnx .*: pip install onnx"):
+        run(folder, "--export", "model.onnx")
+    assert not Path("adapted").exists()
+
+
+def test_a_model_that_the_guard_gave_up_is_not_exported(run: Run, folder: Path) -> None:
+    pytest.importorskip("onnxscript")
+    run(folder)
+    path = Path("adapted/resnet20-pets/summary.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "guard": "source"}))
+    with pytest.raises(TTCError, match="the guard found the source model better"):
+        run(folder, "--export", "model.onnx")
+    assert not Path("model.onnx").exists()
+
+
+def test_the_summary_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    _print_summary({"images": 90, "predicted_classes": {f"n{i:08}": 90 - i for i in range(90)}}, Path("x"))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "n00000009: 81, 80 more" in " ".join(line.strip() for line in lines)
 
 
 def test_a_users_own_function(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

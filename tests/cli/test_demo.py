@@ -29,16 +29,19 @@ def test_the_comparison_is_printed_drawn_and_written(tmp_path: Path) -> None:
         "paper's average",
         "82.5",
         "TENT took only 0 steps and TTC 0",
+        "over TENT + flip",
     ):
         assert text in shown, text
+    assert {"norm+flip", "tent+flip"} <= {cell["method"] for cell in json.loads((tmp_path / "n.json").read_text())}
+    assert max(map(len, shown.splitlines())) <= 80
     with Image.open(tmp_path / "p.png") as figure:
         assert min(figure.size) > 600
     cells = json.loads((tmp_path / "n.json").read_text())
-    assert len(cells) == 7 * 15
+    assert len(cells) == 9 * 15
     assert {"hash", "method", "accuracy", "images", "batch_size", "scenario", "data_checksum"} <= set(cells[0])
     again = invoke("--images", "3", *paths)  # nothing is run twice
-    assert "[1/105]" in shown
-    assert "[1/105]" not in again
+    assert "[1/135]" in shown
+    assert "[1/135]" not in again
 
 
 @pytest.mark.parametrize(("count", "message"), [("0", "must be at least 1, got 0"), ("1000000000", "1 to 2000")])

@@ -1,3 +1,4 @@
+import re
 import sys
 from pathlib import Path
 
@@ -52,12 +53,36 @@ def test_present_and_damaged(tmp_path: Path) -> None:
 def test_optional_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "fine_extra.py").write_text("__version__ = '9.9'")
-    (tmp_path / "broken_extra.py").write_text("raise RuntimeError('undefined symbol\\nmore')")
-    assert doctor._extra("fine_extra") == "9.9"
-    (tmp_path / "needy_extra.py").write_text("import absent_extra")
-    assert doctor._extra("absent_extra").endswith("pip install 'absent_extra'")
-    assert doctor._extra("needy_extra").startswith("installed, but it needs absent_extra, which is not")
-    assert doctor._extra("broken_extra").startswith("installed but cannot be imported (undefined symbol)")
+    (tmp_path / "broken_extra.py").write_text("raise RuntimeError('[undefined] symbol\\nmore')")
+    fine, missing = {"fine_extra": "fine>=9"}, {"absent_extra": "absent>=1", "absent_too": "absent-too"}
+    broken = {"fine_extra": "fine", "broken_extra": "broken>=2"}
+    assert doctor._extra(fine) == ("present", "fine_extra 9.9")
+    assert doctor._extra({**fine, **missing}) == ("missing", "pip install 'absent>=1' 'absent-too'")
+    state, detail = doctor._extra({**missing, **broken})
+    assert state == "broken"
+    assert detail.startswith("broken_extra cannot be imported ([undefined] symbol); pip install")
+    monkeypatch.setattr(doctor, "EXTRAS", {"one": ("fun", missing), "two": ("more", broken), "three": ("x", fine)})
+    code, output = run("doctor", "--data", tmp_path)
+    assert code == 0
+    lines = [line.split()[:2] for line in output.splitlines()]
+    assert ["one", "missing"] in lines
+    assert ["two", "broken"] in lines
+    assert ["three", "present"] in lines
+    assert "for more: broken_extra cannot be imported ([undefined] symbol)" in output
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    for name, (_, requirements) in doctor.EXTRAS.items():
+        declared = re.search(rf"^{name} = \[(.*?)\]", text, re.MULTILINE)
+        assert declared
+        assert sorted(re.findall('"(.*?)"', declared[1])) == sorted(requirements.values())
+
+
+def test_it_fits_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["doctor", "--data", "here"])
+    assert max(map(len, result.output.splitlines())) <= 80
 
 
 def test_a_directory_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

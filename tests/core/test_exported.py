@@ -140,7 +140,7 @@ def test_torch_export_and_pickle_take_it(model: nn.Module, stream: list[Tensor])
         ("tent", {}, {}, r"export\(statistics=images\), or adapt with small_batches=True"),
         ("tent", {"small_batches": True}, {"statistics": torch.rand(8, 3, 8, 8)}, "leave out statistics="),
         ("tent", {}, {"statistics": torch.rand(1, 3, 8, 8)}, "takes a batch of images, .* got one image"),
-        ("tent", {"small_batches": True}, {"second_view": True}, "one view of an image; leave out second_view=True"),
+        ("tent", {"small_batches": True}, {"second_view": True}, "one view of an image; leave out second_view"),
         ("ttc", {"view": GaussianNoise()}, {"statistics": torch.rand(8, 3, 8, 8), "second_view": True}, "random view"),
         ("t3a", {"output": lambda output: output}, {}, "export without output="),
     ],

@@ -124,7 +124,7 @@ def test_absent_packages_are_named(packages: Path, package: str) -> None:
     (packages / f"{package}.py").write_text("raise ImportError('no such thing')")
     with pytest.raises(
         TTCError,
-        match=rf"{package}:x needs the package {package}, which is installed but .* \(no such thing\): install",
+        match=rf"{package}:x needs the package {package}, which is installed but .* \(no such thing\): (pip )?install",
     ):
         build(f"{package}:x")
 
@@ -161,7 +161,7 @@ def test_a_package_that_is_missing_is_not_called_broken(packages: Path, monkeypa
     with pytest.raises(TTCError, match=r"which is not installed: pip install 'timm>=1.0', or choose"):
         build("timm:x")
     (packages / "torchvision.py").write_text("import a_package_that_is_not_there")
-    with pytest.raises(TTCError, match=r"which is installed but cannot be imported \(No module named 'a_package"):
+    with pytest.raises(TTCError, match=r"which is installed but cannot be imported \(it needs a_package_that"):
         build("torchvision:x")
 
 

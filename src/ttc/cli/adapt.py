@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ttc.deploy import AdaptationJob
     from ttc.deploy.input_images import InputImages
 
+TITLE = 19  # columns of the titles in the summary
+SHOWN_CLASSES = 10  # of those that were predicted; the summary file has all
 SHOWN_FILES = 20  # of those that were skipped; the summary has all
 FAR = (0.5, 16)  # images whose side is this many times the model's are too small or too large for it
 
@@ -73,6 +75,19 @@ def adapt(
     address: AddressOption = None,
     cpus: CpusOption = None,
     gpus: GpusOption = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="MODEL.onnx",
+            help="Also write the adapted model as this ONNX file, for images in [0, 1] of the size used here.",
+        ),
+    ] = None,
+    second_view: Annotated[
+        bool,
+        typer.Option(
+            "--second-view", help="Export the mean over the image and its flip too, as TTC predicts: 2 passes."
+        ),
+    ] = False,
 ) -> None:
     """Adapt a model over a set of images; write predictions, a summary, the saved adaptation and the guard's events.
 
@@ -86,6 +101,7 @@ def adapt(
     from ttc.cli.execution import make_executor
     from ttc.deploy.batch_job import AdaptationJob, JobSettings
     from ttc.deploy.input_images import read_input_images
+    from ttc.deploy.job_export import check_export
     from ttc.errors import TTCError
     from ttc.methods import find_method
 
@@ -104,10 +120,14 @@ def adapt(
     if shards is not None:
         from ttc.deploy.shards import ShardedJob
 
+        if export is not None:
+            raise TTCError("--export writes one model, each shard adapts its own: leave one of --shards and --export out")
         sharded = ShardedJob(settings, read_input_images(images, size, severity, labels), folder, shards)
         network = _load_model(model, checkpoint, num_classes, statistics, "cpu")
         sharded.fit(_prepare(sharded.images, model, network, size))
-        _print_summary(run_shards(sharded, network, device, workers or cores(), cluster), folder, table)
+        summary = run_shards(sharded, network, device, workers or cores(), cluster)
+        _print_summary(summary, folder, table)
+        _report_skipped(summary.get("skipped", {}), folder)
         return
     if cluster is not None or workers is not None:
         raise TTCError(
@@ -116,18 +136,28 @@ def adapt(
     job = AdaptationJob(settings, read_input_images(images, size, severity, labels), folder)
     if job.done == job.total:
         typer.echo(f"{folder} is complete; remove it to run again")
-        _report_skipped(job.skipped, folder)
-        return
+        if export is None:
+            _report_skipped(job.skipped, folder)
+            return
     network = _load_model(model, checkpoint, num_classes, statistics, _local_device(device))
     job.images = _prepare(job.images, model, network, size)
     adapter = ttc.adapt(network, method, head=head, small_batches=small_batches)
     if adaptation is not None and not job.done:
         adapter.load(adaptation)
+    if export is not None:
+        check_export(job, adapter, export, second_view=second_view)
     if _local_rank() is not None:
         adapter = ttc.distributed(adapter, batches="whole", timeout=timeout)
-    summary = _run(job, adapter)
-    if adapter.processes.rank == 0:  # the first process writes and reports
-        _print_summary(summary, folder, table)
+    if job.done < job.total:
+        summary = _run(job, adapter)
+        if adapter.processes.rank == 0:  # the first process writes and reports
+            _print_summary(summary, folder, table)
+    else:
+        adapter.load(job.folder.adaptation)
+    if adapter.processes.rank == 0:
+        if export is not None:
+            _export(job, adapter, export, second_view)
+        _report_skipped(job.skipped, folder)
 
 
 def _local_rank() -> int | None:
@@ -141,6 +171,31 @@ def _local_device(device: str) -> str:
     """Return the device of this process: its own GPU, where torchrun started one process per GPU."""
     rank = _local_rank()
     return f"cuda:{rank}" if device == "cuda" and rank is not None else device
+
+
+def _print_line(title: str, text: str) -> None:
+    """Print a line of the summary, folded to the width of the terminal."""
+    import shutil
+    import textwrap
+
+    width = max(40, shutil.get_terminal_size((100, 24)).columns)
+    lines = textwrap.wrap(text, width - TITLE, break_long_words=False, break_on_hyphens=False)
+    for i, line in enumerate(lines):
+        typer.echo(f"{'' if i else title:<{TITLE}}{line}")
+
+
+def _export(job: "AdaptationJob", adapter: "Adapter", path: Path, second_view: bool) -> None:
+    """Write the ONNX file, unless the guard gave the adaptation up."""
+    from ttc.deploy.guard import SOURCE
+    from ttc.deploy.job_export import export_job
+    from ttc.errors import TTCError
+
+    if job.read_summary().get("guard") == SOURCE:
+        raise TTCError(
+            f"no {path} was written: the guard found the source model better and ended with it, so there is no adapted "
+            f"model to export; {job.folder.events} has the reasons, --no-guard adapts without it"
+        )
+    _print_line("exported", str(export_job(job, adapter, path, second_view=second_view)))
 
 
 def _prepare(images: "InputImages", name: str, network: "nn.Module", size: int | None) -> "InputImages":
@@ -183,16 +238,15 @@ def _fitting(network: "nn.Module", size: int | None) -> "Fitting | None":
 
 
 def _print_summary(summary: Mapping[str, Any], folder: Path, table: str) -> None:
-    """Print a summary and what was skipped, and write Parquet where it was asked for."""
+    """Print a summary, and write Parquet where it was asked for."""
     from ttc.deploy.batch_job import write_parquet
 
     if table == "parquet":
         write_parquet(folder / "predictions.csv")
     for name, value in summary.items():
         if name != "skipped":
-            typer.echo(f"{name.replace('_', ' '):<18} {_format(value)}")
-    typer.echo(f"results in         {folder}")
-    _report_skipped(summary.get("skipped", {}), folder)
+            _print_line(name.replace("_", " "), _format(value))
+    _print_line("results in", str(folder))
 
 
 def _report_skipped(skipped: Mapping[str, str], folder: Path) -> None:
@@ -240,7 +294,10 @@ def _run(job: "AdaptationJob", adapter: "Adapter") -> dict[str, Any]:
 
 
 def _format(value: object) -> str:
-    return ", ".join(f"{name}: {count}" for name, count in value.items()) if isinstance(value, dict) else str(value)
+    if not isinstance(value, dict):
+        return str(value)
+    shown = [f"{name}: {count:,}" for name, count in list(value.items())[:SHOWN_CLASSES]]
+    return ", ".join(shown + ([f"{len(value) - SHOWN_CLASSES:,} more"] if len(value) > SHOWN_CLASSES else []))
 
 
 def _load_model(

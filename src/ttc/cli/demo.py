@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from ttc.bench.store import Row
 
-FEW = 10  # steps below which adaptation has hardly begun: norm+flip then predicts as well as TTC
+FEW = 10  # steps below which adaptation has hardly begun
+CONTROLS = ("norm+flip", "tent+flip")  # what predicting with the mean over the image and its flip brings alone
 PAPER_TABLE = "cifar10c-wrn28-10"
 WHY = (
     "The paper's numbers are those of a WideResNet-28-10 with 36 million parameters on the published CIFAR-10-C. Here "
@@ -35,14 +36,16 @@ def demo(
     figure: Annotated[Path, typer.Option(help="Where the figure goes: .png, .svg or .pdf.")] = Path("ttc-demo.png"),
     data: DataOption = None,
 ) -> None:
-    """Compare the paper's seven methods on fifteen corruptions of real CIFAR-10 images, offline.
+    """Compare the paper's seven methods and two controls on fifteen corruptions of real CIFAR-10 images, offline.
 
-    Severity 5, batches of 100, a reset before each corruption, one pass. After Ctrl-C the same command resumes.
+    The controls predict as TTC does, with the mean over the image and its flip. Severity 5, batches of 100, a reset
+    before each corruption, one pass. After Ctrl-C the same command resumes.
     """
     from rich.console import Console
 
     from ttc.bench.environment import cores
     from ttc.bench.grid import Grid, cells
+    from ttc.bench.spec import Spec
     from ttc.bench.workload import Workload
     from ttc.cli.run_loop import exit_if_failed, run_cells
     from ttc.report.rendering import kind_of
@@ -50,7 +53,8 @@ def demo(
     kind_of(figure)  # a wrong name is found before anything runs
     console = Console(highlight=False)
     workload = Workload(root=data).resolve()
-    wanted = cells(Grid(images=2000 if full else images), workload)
+    methods = tuple(Spec(name) for name in _methods())
+    wanted = cells(Grid(methods=methods, images=2000 if full else images), workload)
     console.print(
         f"{len({cell.method for cell in wanted})} methods on {len({cell.corruptions for cell in wanted})} corruptions, "
         f"severity 5: {plural(wanted[0].images, 'image')} each, batches of {wanted[0].batch_size}, a reset before each"
@@ -64,17 +68,33 @@ def demo(
         _write(done.rows, json)
         console.print(f"every number with its protocol: {json}")
     console.print(
-        f"next: [bold]ttc run --methods norm+flip,tent+flip,ttc --images {wanted[0].images}[/bold] shows how much of "
-        "TTC's lead is its second view, [bold]ttc reproduce components[/bold] what each of its parts adds"
+        "next: [bold]ttc adapt embedded FOLDER[/bold] adapts over images of your own, [bold]ttc reproduce "
+        "components[/bold] measures what each part of TTC adds"
     )
 
 
-def _accuracies(rows: "Sequence[Row]") -> dict[str, dict[str, float]]:
+def _methods() -> tuple[str, ...]:
+    """Return the methods of the table, TTC beside the controls that predict with its two views."""
     from ttc.bench.grid import PAPER
+
+    return *PAPER[:-1], *CONTROLS, PAPER[-1]
+
+
+def _title(method: str) -> str:
+    """Name a method in the table and the figure.
+
+    >>> _title("tent+flip"), _title("ttc")
+    ('TENT + flip', 'TTC')
+    """
+    name, _, flip = method.partition("+")
+    return f"{name.upper()} + {flip}" if flip else name.upper()
+
+
+def _accuracies(rows: "Sequence[Row]") -> dict[str, dict[str, float]]:
     from ttc.corruptions import CORRUPTIONS
 
     found = {(row.protocol.corruptions[0], row.protocol.method): 100 * row.figures["accuracy"] for row in rows}
-    return {name: {method.upper(): found[name, method] for method in PAPER} for name in CORRUPTIONS}
+    return {name: {_title(method): found[name, method] for method in _methods()} for name in CORRUPTIONS}
 
 
 def _means(accuracies: Accuracies) -> dict[str, float]:
@@ -84,26 +104,31 @@ def _means(accuracies: Accuracies) -> dict[str, float]:
 
 def _print_summary(rows: "Sequence[Row]", console: "Console") -> None:
     """Print the table and what it shows."""
-    from ttc.bench.comparison import comparisons
-
     accuracies = _accuracies(rows)
     means = _means(accuracies)
     console.print(_table(accuracies))
-    _, gain = comparisons(rows, "tent", "ttc")
-    low, high = (decimal(100 * end, 1, sign=True) for end in (gain.low, gain.high))
+    gains = [f"{_gain(rows, 'tent')} over TENT", f"{_gain(rows, 'tent+flip')} over TENT + flip"]
     console.print(
         f"\nBatch statistics alone add {decimal(means['NORM'] - means['SOURCE'], 1, sign=True)} points to the source "
-        f"model. TTC - TENT: {decimal(100 * gain.estimate, 1, sign=True)} points (95 % interval {low} to {high}, "
-        f"{plural(rows[0].protocol.images, 'image')})."
+        f"model. TTC: {' and '.join(gains)} (points with 95 % interval, {plural(rows[0].protocol.images, 'image')})."
     )
     steps = -(-rows[0].protocol.images // rows[0].protocol.batch_size) - 1
     console.print(
-        f"TENT took only {plural(steps, 'step')} and TTC {steps // 2} before the last batch, so learning shows little, "
-        "and TTC's lead is mostly that of predicting with the mean over the image and its mirror image."
+        f"TENT took only {plural(steps, 'step')} and TTC {steps // 2} before the last batch, so learning shows little: "
+        "TTC's lead over TENT is mostly that of its second view, the flip, which the controls have too."
         if steps < FEW
         else f"TENT took {plural(steps, 'step')} and TTC {steps // 2} before the last batch."
     )
     console.print(WHY)
+
+
+def _gain(rows: "Sequence[Row]", other: str) -> str:
+    """TTC's gain over another method in points, with its interval."""
+    from ttc.bench.comparison import comparisons
+
+    _, gain = comparisons(rows, other, "ttc")
+    value, low, high = (decimal(100 * end, 1, sign=True) for end in (gain.estimate, gain.low, gain.high))
+    return f"{value} ({low} to {high})"
 
 
 def _table(accuracies: Accuracies) -> "Table":
@@ -116,7 +141,7 @@ def _table(accuracies: Accuracies) -> "Table":
     means = _means(accuracies)
     table = Table("accuracy %", box=None, pad_edge=False, header_style="bold", show_footer=False)
     for method in means:
-        table.add_column(method, justify="right")
+        table.add_column(method.replace(" + ", "\n+ "), justify="right", no_wrap=True)
     paper = [average(PAPER_TABLE, method, tuple(accuracies)) for method in means]
     for name, row in {"average": means, **accuracies}.items():
         best = max(row.values())
@@ -129,7 +154,6 @@ def _table(accuracies: Accuracies) -> "Table":
 
 def _draw(rows: "Sequence[Row]", path: Path) -> str:
     """Write the figure and return where it is; without the libraries, return how to get it."""
-    from ttc.bench.grid import PAPER
     from ttc.corruptions import CORRUPTIONS
     from ttc.data.location import unwritable
     from ttc.files import atomic
@@ -140,9 +164,11 @@ def _draw(rows: "Sequence[Row]", path: Path) -> str:
     if missing_libraries():
         return f"no figure: it needs libraries of the report extra that are not installed: {install_hint()}"
     found = {(row.protocol.corruptions[0], row.protocol.method): row.correct for row in rows}
-    shown = {"average": {method.upper(): _estimate([found[name, method] for name in CORRUPTIONS]) for method in PAPER}}
-    for name in CORRUPTIONS:
-        shown[name] = {method.upper(): _estimate([found[name, method]]) for method in PAPER}
+    rows_shown = {"average": CORRUPTIONS, **{name: (name,) for name in CORRUPTIONS}}
+    shown = {
+        title: {_title(method): _estimate([found[name, method] for name in names]) for method in _methods()}
+        for title, names in rows_shown.items()
+    }
     try:
         with atomic(path) as part:
             part.write_bytes(render(dot_plot(shown, "Accuracy under corruption, severity 5"), kind_of(path)))

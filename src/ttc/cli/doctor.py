@@ -1,38 +1,60 @@
 """``ttc doctor``: check the installation, the data and the checkpoints, and suggest what to do next."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 import ttc
 from ttc.cli.data import MARKS, DataOption
+from ttc.cli.wording import plural
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EXTRAS = {  # of pyproject.toml: what each is for, and its requirements by module
+    "timm": ("models named timm:NAME", {"timm": "timm>=1.0"}),
+    "torchvision": ("models named torchvision:NAME", {"torchvision": "torchvision>=0.19"}),
+    "onnx": (
+        "ttc adapt --export",
+        {"onnx": "onnx>=1.17", "onnxruntime": "onnxruntime>=1.20", "onnxscript": "onnxscript>=0.5"},
+    ),
+    "report": (
+        "figures, ttc report",
+        {"altair": "altair>=6.0", "jinja2": "jinja2>=3.1", "vl_convert": "vl-convert-python>=1.8"},
+    ),
+    "diagnose": ("references of ttc diagnose", {"sklearn": "scikit-learn>=1.5"}),
+    "parquet": ("Parquet files", {"pyarrow": "pyarrow>=15"}),
+}
 
 
 def doctor(data: DataOption = None) -> None:
-    """Check the installation, the data and the checkpoints; the exit code is 1 if anything is damaged."""
-    from rich.console import Console
+    """Check the installation, the data and the checkpoints; the exit code is 1 if data is damaged."""
     from rich.table import Table
 
+    from ttc.cli.listing import make_console
     from ttc.data.catalogue import SOURCES
     from ttc.data.fetching import source_status
     from ttc.data.location import data_root
 
-    console = Console()
-    for line in _environment():
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    console = make_console()
     root = data_root(data)
-    console.print(_directory(root, data), soft_wrap=True, highlight=False, markup=False)
+    for line in (*_environment(), _directory(root, data)):
+        console.print(line, soft_wrap=False, markup=False)
+    console.print()
+    console.print(_extras(), soft_wrap=False)
     states = {name: source_status(name, root) for name in SOURCES}
-    table = Table("dataset or checkpoint", "state", "details", box=None, pad_edge=False)
+    table = Table("dataset or checkpoint", "state", "details, or the files expected", box=None, pad_edge=False)
     for name, found in states.items():
-        detail = f"expected: {found.detail}" if found.status == "missing" else found.detail
-        table.add_row(name, MARKS[found.status], detail, style="dim" if found.status == "missing" else "")
-    console.print(table)
-    console.print("\nnext steps:", highlight=False)
+        table.add_row(name, MARKS[found.status], found.detail, style="dim" if found.status == "missing" else "")
+    console.print()
+    console.print(table, soft_wrap=False)
+    console.print("\nnext steps:")
     damaged = [name for name, found in states.items() if found.status == "damaged"]
     for line in _advice(damaged, {name for name, found in states.items() if found.status == "present"}):
-        console.print(f"  {line}", soft_wrap=True, highlight=False)
+        console.print(f"  {line}")
     if damaged:
         raise typer.Exit(1)
 
@@ -44,37 +66,50 @@ def _environment() -> list[str]:
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU, everything runs on the CPU"
+    threads = plural(torch.get_num_threads(), "thread")
     return [
         f"ttc {ttc.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}",
         f"torch {torch.__version__}, numpy {numpy.__version__}; {device}",
-        f"{os.cpu_count()} CPU cores, torch uses {torch.get_num_threads()} threads (OMP_NUM_THREADS changes it)",
-        *(f"optional {name}: {_extra(name)}" for name in ("timm", "torchvision")),
+        f"{plural(os.cpu_count() or 1, 'CPU core')}, torch uses {threads} (OMP_NUM_THREADS changes it)",
     ]
 
 
-def _extra(name: str) -> str:
-    """Return the version of an optional package, or why it is unavailable."""
-    import importlib
+def _extras() -> "Table":
+    """List the optional packages: present, missing, or installed and broken."""
+    from rich.markup import escape
+    from rich.table import Table
 
-    from ttc.models.external import REQUIREMENTS
+    table = Table("optional", "state", "details", box=None, pad_edge=False)
+    for name, (purpose, requirements) in EXTRAS.items():
+        state, detail = _extra(requirements)
+        detail = detail if state == "present" else f"for {purpose}: {detail}"
+        table.add_row(
+            name, MARKS.get(state, f"[red]{state}[/]"), escape(detail), style="dim" if state == "missing" else ""
+        )
+    return table
 
-    try:
-        return str(getattr(importlib.import_module(name), "__version__", "installed"))
-    except ModuleNotFoundError as error:
-        if error.name != name:  # it is installed, and what it needs is not
-            return f"installed, but it needs {error.name}, which is not: pip install {error.name}"
-        return f"not installed; needed for models named {name}:NAME: pip install '{REQUIREMENTS.get(name, name)}'"
-    except Exception as error:  # a broken binary extension raises any exception
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        return f"installed but cannot be imported ({reason}): install the build that matches torch"
+
+def _extra(requirements: Mapping[str, str]) -> tuple[str, str]:
+    """Return the state of an extra, and the versions that are there or the first problem and what to do about it."""
+    import sys
+
+    from ttc.models.import_problems import find_import_problem
+
+    problems = {name: find_import_problem(name, requirement) for name, requirement in requirements.items()}
+    broken = {name: problem for name, problem in problems.items() if problem is not None and problem.broken}
+    for name, problem in broken.items():
+        return "broken", f"{name} cannot be imported ({problem.reason}); {problem.advice}"
+    missing = [requirements[name] for name, problem in problems.items() if problem is not None]
+    if missing:
+        return "missing", f"pip install {' '.join(map(repr, missing))}"
+    versions = {name: getattr(sys.modules[name], "__version__", "") for name in requirements}
+    return "present", ", ".join(f"{name} {version}".strip() for name, version in versions.items())
 
 
 def _directory(root: Path, explicit: Path | None) -> str:
     import shutil
 
-    origin = (
-        "--data" if explicit else "TTC_DATA" if os.environ.get("TTC_DATA") else "default; set TTC_DATA to change it"
-    )
+    origin = "--data" if explicit else "TTC_DATA" if os.environ.get("TTC_DATA") else "default; TTC_DATA changes it"
     existing = next(path for path in (root, *root.parents) if path.exists())
     if not os.access(existing, os.W_OK):
         return f"data directory {root} ({origin}): not writable; choose another with --data or TTC_DATA"
@@ -89,14 +124,14 @@ def _advice(damaged: list[str], present: set[str]) -> list[str]:
     from ttc.data.catalogue import SOURCES
 
     lines = [f"ttc data fetch {name:<22} download the damaged files again" for name in damaged if SOURCES[name].file]
-    lines.append(f"{'ttc demo':<37} see adaptation at work, no download needed")
+    lines.append(f"{'ttc demo':<37} see adaptation at work, no download")
     if "cifar10" in present:
         lines.append(f"{'ttc train':<37} train a source model on CIFAR-10")
     for name, why in (
-        ("cifar10", "images for training and on-the-fly corruption (170 MB)"),
-        ("cifar10-c", "images of the CIFAR-10-C table of the paper (2.9 GB)"),
-        ("robustbench-standard", "checkpoint of the CIFAR-10-C table of the paper (about 146 MB)"),
-        ("frost", "original frost textures, for frost as in the published datasets (2 MB)"),
+        ("cifar10", "images to train on and corrupt (170 MB)"),
+        ("cifar10-c", "images of the CIFAR-10-C table (2.9 GB)"),
+        ("robustbench-standard", "model of the CIFAR-10-C table (146 MB)"),
+        ("frost", "original frost photographs (2 MB)"),
     ):
         if name not in present and name not in damaged:
             lines.append(f"ttc data fetch {name:<22} {why}")

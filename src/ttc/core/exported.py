@@ -113,7 +113,7 @@ def export_module(adapter: "Adapter", statistics: Tensor | None, *, second_view:
     parts = base.export_parts()
     views = _views(parts, second_view=second_view)
     model: Classifier = copy.deepcopy(parts.model or base.model)
-    images = _images(adapter, model, statistics)
+    images = _images(adapter, statistics)
     model.runner = None
     if statistics_layers(model):
         _fix_statistics_(model, None if images is None else torch.cat([view(images) for view in views]))
@@ -154,15 +154,22 @@ def _views(parts: ExportParts, *, second_view: bool) -> Sequence[Callable[[Tenso
     if not second_view:
         return parts.views[:1]
     if len(parts.views) < 2:
-        raise TTCError("the method predicts with one view of an image; leave out second_view=True")
+        raise TTCError("the method predicts with one view of an image; leave out second_view")
     if any(isinstance(view, Part) for view in parts.views):
-        raise TTCError("a random view is another one for each batch and cannot be exported; leave out second_view=True")
+        raise TTCError("a random view is another one for each batch and cannot be exported; leave out second_view")
     return parts.views
 
 
-def _images(adapter: "Adapter", model: Classifier, statistics: Tensor | None) -> Tensor | None:
+def uses_batch_statistics(adapter: "Adapter") -> bool:
+    """Return whether an adapter predicts with statistics of the batch, which an export has to be given."""
+    base = adapter.export_base
+    layers = statistics_layers(base.export_parts().model or base.model)
+    return any(layer.fixed_statistics(None) is None for layer in layers)
+
+
+def _images(adapter: "Adapter", statistics: Tensor | None) -> Tensor | None:
     """Return the images whose statistics the module will have, None if those are stored in the layers."""
-    if all(layer.fixed_statistics(None) is not None for layer in statistics_layers(model)):
+    if not uses_batch_statistics(adapter):
         if statistics is not None:
             raise TTCError("the method stores its statistics, with which the module predicts; leave out statistics=")
         return None

@@ -182,6 +182,41 @@ class AdaptationJob:
             writer.save_checkpoint_if_due(predictor)
             on_progress(writer.done)
 
+    def read_summary(self) -> dict[str, Any]:
+        """Read the summary that a finished run wrote; empty if there is none."""
+        try:
+            summary: dict[str, Any] = json.loads(self.folder.summary.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return summary
+
+    def read_last(self, count: int) -> Tensor:
+        """Read the last images of the job's order, those to which the adapter adapted most recently.
+
+        Args:
+            count: How many, at most; files that cannot be read do not count.
+
+        Returns:
+            The images (N, 3, H, W) in [0, 1], the last one first.
+
+        Raises:
+            TTCError: If no image can be read.
+        """
+        found: list[NDArray[np.uint8]] = []
+        for i in reversed(self._order()):
+            with suppress(UnreadableImageError):
+                found.extend(self.images.images.pixels([int(i)]))
+            if len(found) == count:
+                break
+        if not found:
+            raise TTCError(f"none of the {self.total:,} images can be read")
+        return as_tensor(np.stack(found))
+
+    def _order(self) -> NDArray[np.int64]:
+        if not self.settings.shuffle:
+            return np.arange(self.total)
+        return np.random.default_rng(self.settings.seed).permutation(self.total)
+
     def _batches(self, start: int, skipped: dict[str, str], processes: Processes) -> Iterator["_Batch"]:
         """Yield full batches of readable images; the last has the rest, and never a single image of several."""
         full: _Batch | None = None
@@ -209,8 +244,7 @@ class AdaptationJob:
 
         Each of several processes decodes a part of the images and gets the others from those that decoded them.
         """
-        order = np.random.default_rng(self.settings.seed).permutation(self.total)
-        order = order if self.settings.shuffle else np.arange(self.total)
+        order = self._order()
         step = self.settings.batch_size if processes.size > 1 else 1
         for first in range(start, self.total, step):
             positions = range(first, min(first + step, self.total))

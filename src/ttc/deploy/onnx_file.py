@@ -12,6 +12,21 @@ from ttc.errors import TTCError
 from ttc.files import atomic
 
 
+def require_onnx() -> None:
+    """Check that the packages are installed that write ONNX files.
+
+    Raises:
+        TTCError: If one is missing or does not import; the sentence says which, and what to install.
+    """
+    for package in ("onnx", "onnxscript"):
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise TTCError(
+                f"an ONNX file needs the package {package} ({error}): pip install onnx onnxruntime onnxscript"
+            ) from error
+
+
 def write_onnx(module: nn.Module, path: str | Path, images: Tensor) -> Path:
     """Write a module as an ONNX file with the input ``images``, the output ``logits`` and batches of any size.
 
@@ -27,13 +42,7 @@ def write_onnx(module: nn.Module, path: str | Path, images: Tensor) -> Path:
         TTCError: If the packages of the extra ``onnx`` are missing, or the module cannot be converted.
     """
     path = Path(path)
-    for package in ("onnx", "onnxscript"):
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            raise TTCError(
-                f"an ONNX file needs the package {package} ({error}): pip install onnx onnxruntime onnxscript"
-            ) from error
+    require_onnx()
     batch = torch.export.Dim("batch", min=1)
     logger = logging.getLogger("torch.onnx")
     level = logger.level

@@ -17,6 +17,7 @@ from urllib.request import getproxies
 from torch import Tensor, nn
 
 from ttc.errors import TTCError, unknown
+from ttc.models.import_problems import find_import_problem
 from ttc.models.standardize import InputStatistics, standardization
 from ttc.models.weight_files import load_checkpoint
 
@@ -168,17 +169,13 @@ def _interpolation(name: object) -> str:
 
 
 def _import_package(name: str, spec: str) -> ModuleType:
-    try:
+    problem = find_import_problem(name, REQUIREMENTS[name])
+    if problem is None:
         return importlib.import_module(name)
-    except Exception as error:  # a broken binary extension raises any exception
-        if isinstance(error, ModuleNotFoundError) and error.name == name:
-            problem, advice = "is not installed", f"pip install '{REQUIREMENTS[name]}'"
-        else:
-            problem = f"is installed but cannot be imported ({(str(error).splitlines() or [type(error).__name__])[0]})"
-            advice = "install the build of it that matches torch"
-        raise TTCError(
-            f"{spec} needs the package {name}, which {problem}: {advice}, or choose a built-in architecture"
-        ) from error
+    what = f"is installed but cannot be imported ({problem.reason})" if problem.broken else f"is {problem.reason}"
+    raise TTCError(
+        f"{spec} needs the package {name}, which {what}: {problem.advice}, or choose a built-in architecture"
+    )
 
 
 @contextmanager
