@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ttc.cli.data import DataOption
+from ttc.cli.wording import FrostOption
 from ttc.errors import TTCError
 from ttc.studies import NAMES, PAPER
 
@@ -35,6 +36,7 @@ def reproduce(
     model: Annotated[str | None, typer.Option(help="Another model, as for ttc run.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="The weights of that model.")] = None,
     data: DataOption = None,
+    frost_dir: FrostOption = None,
     store: Annotated[Path, typer.Option(help="The file of results, shared by all studies.")] = Path("results.sqlite"),
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: reproduction/PROFILE.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.", min=1)] = None,
@@ -70,8 +72,15 @@ def reproduce(
         moved = on if on and one.elsewhere and on != one.setting else one.setting
         one = one if moved == one.setting else replace(one, name=f"{one.name}-{moved}")
         made = setup(
-            profile, moved, root=data, dataset=dataset, model=model, checkpoint=checkpoint, device=device
-        )  # fmt: skip
+            profile,
+            moved,
+            root=data,
+            dataset=dataset,
+            model=model,
+            checkpoint=checkpoint,
+            device=device,
+            frost_dir=frost_dir,
+        )
         missing = [need for need in made.needs if need.required and not need.present] if one.entries else []
         if dry_run:
             _print_needs(console, one.title, made.needs if one.entries else (), profile)

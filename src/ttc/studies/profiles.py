@@ -1,6 +1,6 @@
 """Profiles: the same study on the shipped model and images, on all of CIFAR-10, or on the paper's models and data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -103,6 +103,7 @@ def setup(
     model: str | None = None,
     checkpoint: Path | None = None,
     device: str | None = None,
+    frost_dir: Path | None = None,
 ) -> Setup:
     """The set-up of a profile for one of the paper's settings; data, model and checkpoint may be one's own."""
     if profile not in PROFILES:
@@ -116,6 +117,7 @@ def setup(
     else:
         usual = "embedded" if profile == "embedded" else "cifar10"
         workload = Workload(dataset or usual, model or "embedded", checkpoint, root)
+    workload = replace(workload, frost_dir=frost_dir)
     title = wanted.title if profile == "paper" and not own else _title(workload)
     return Setup(
         profile,

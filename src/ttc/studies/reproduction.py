@@ -30,6 +30,7 @@ def findings(measured: Measurements) -> Findings:
         notes=(
             *study.notes,
             *_source_splits(measured),
+            *_textures(measured),
             *((setup.note,) if setup.note and study.table else ()),
             *_known(measured),
         ),
@@ -135,6 +136,12 @@ def _source_splits(measured: Measurements) -> tuple[str, ...]:
         f"the declared split {split} (checksum {checksum[:8]}), none of which is in a stream; no labels."
         for split, checksum in dict.fromkeys((cell.source_split, cell.source_checksum) for cell in cells)
     )
+
+
+def _textures(measured: Measurements) -> tuple[str, ...]:
+    """Say which textures frost was made with."""
+    found = dict.fromkeys(cell.textures for cell in measured.plan.protocols if cell.textures)
+    return tuple(f"Textures of the corruption frost: {name.replace(' frost', '')}." for name in found)
 
 
 def _known(measured: Measurements) -> tuple[str, ...]:
