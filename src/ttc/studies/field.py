@@ -127,6 +127,7 @@ STUDY = Study(
     scale={
         "embedded": Scale(100, ("gaussian_noise", "contrast")),
         "cpu": Scale(1000, ("gaussian_noise", "frost", "contrast")),
+        "real": Scale(1000, ("gaussian_noise", "frost", "contrast")),
         "paper": Scale(None),
     },
     baseline=_row("source", "per-domain", 100),

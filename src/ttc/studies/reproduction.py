@@ -52,7 +52,9 @@ def accuracy_table(measured: Measurements) -> ResultTable:
     images = next((len(row.correct) for entry in measured.study.entries for row in measured.rows(entry.name)), 0)
     sizes = sorted({entry.batch_size for entry in measured.study.entries})
     batches = f"batch size {sizes[0]}" if len(sizes) == 1 else "the batch size each row names"
-    title = f"Accuracy (%), severity 5, {images:,} images of each corruption, {batches}"
+    levels = sorted({entry.severity for entry in measured.study.entries})
+    severity = f"severity {levels[0]}" if len(levels) == 1 else "the severity each row names"
+    title = f"Accuracy (%), {severity}, {images:,} images of each corruption, {batches}"
     return ResultTable(measured.study.name, title, columns, marked, notes=_rule(measured))
 
 
