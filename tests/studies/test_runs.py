@@ -288,3 +288,23 @@ def test_a_folder_of_real_data_is_recognised(tmp_path: Path) -> None:
     assert real_data(tmp_path, "cifar100c") == ("cifar100c", f"cifar100:{tmp_path}")
     (tmp_path / "photos").mkdir()
     assert real_data(tmp_path / "photos") == ("imagenetc", f"imagefolder:{tmp_path / 'photos'}")
+
+
+def test_severities_and_few_images_are_studied_on_real_data(there: Path) -> None:
+    flags = [*REAL, "--images", "6", "--corruptions", "contrast"]
+    code, output = ttc("reproduce", "severity", *flags, "--methods", "source,ttc", "--batch-size", "3")
+    assert code == 0, output
+    folder = there / "reproduction" / "real" / "imagenetc-small"
+    found = read_findings(folder / "severity-imagenetc.json")
+    assert sorted({cell.protocol["severity"] for cell in found.cells}) == [0, 1, 2, 3, 4, 5]
+    assert [table.name for table in found.tables] == [
+        "severity-imagenetc-averages",
+        "severity-imagenetc-corruption-error",
+    ]
+    assert (folder / "figures" / "severity-imagenetc-curves.svg").is_file()
+    code, output = ttc("reproduce", "few-images", *flags, "--methods", "source,tent,tent(small_batches=True)")
+    assert code == 0, output
+    averages, gains = read_findings(folder / "few-images-imagenetc.json").tables
+    values = averages.rows["TENT"]
+    expected = (values["N = 8, small_batches"].ours or 0) - (values["N = 8, as it is"].ours or 0)
+    assert gains.rows["TENT"]["N = 8"].ours == pytest.approx(expected)

@@ -31,7 +31,7 @@ def reproduce(
     batch_size: Annotated[int | None, typer.Option(help="Images per batch, in place of 100.", min=1)] = None,
     on: Annotated[
         Literal["cifar10c", "cifar100c", "imagenetc"] | None,
-        typer.Option(help="With --profile paper: the data for components, collapse, batch-size, ambiguities."),
+        typer.Option(help="With --profile paper: the data for components, batch-size, severity and other studies."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Other data, as for ttc run.")] = None,
     model: Annotated[str | None, typer.Option(help="Another model, as for ttc run.")] = None,

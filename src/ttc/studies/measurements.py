@@ -95,6 +95,11 @@ class Measurements:
         self.finished = {row.protocol.hash: row for row in rows if row.status == "finished"}
         self.errors = {row.protocol.hash: row.error or "" for row in rows if row.status != "finished"}
 
+    @property
+    def classes(self) -> int:
+        """The number of classes, 0 while no cell is finished."""
+        return next((len(row.figures.get("per_class", ())) for row in self.finished.values()), 0)
+
     def rows(self, entry: str, corruption: str | None = None) -> list[Row]:
         """Return the rows behind a number, of all corruptions if none is named; empty while one is missing."""
         places = [corruption] if corruption else list(self.plan.corruptions)
