@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.bench.conftest import make_row
+from ttc.bench import Row
 from ttc.bench.comparison import comparisons, method_names, summaries
 from ttc.bench.metrics import mcnemar, paired_interval
 from ttc.errors import TTCError
@@ -25,6 +26,19 @@ def test_settings_are_summarized_separately() -> None:
     other = make_row("norm")
     other = dataclasses.replace(other, protocol=dataclasses.replace(other.protocol, batch_size=9))
     assert len(summaries([make_row("norm"), other])) == 2
+
+
+def with_textures(row: Row, textures: str) -> Row:
+    return dataclasses.replace(row, protocol=dataclasses.replace(row.protocol, textures=textures))
+
+
+def test_cells_with_different_frost_are_never_averaged() -> None:
+    fog, frost = make_row("norm", 0.5), make_row("norm", 0.9, corruption="frost")
+    both = summaries([fog, with_textures(frost, "original frost"), with_textures(frost, "procedural frost")])
+    assert [one.setting["textures"] for one in both] == ["original frost", "procedural frost"]
+    assert [one.corruptions for one in both] == [2, 2]  # the cell without frost is part of each mean
+    (alone,) = summaries([fog])
+    assert (alone.setting["textures"], alone.corruptions) == ("", 1)
 
 
 def test_a_method_is_called_as_it_was_when_recorded() -> None:

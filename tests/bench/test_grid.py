@@ -1,7 +1,9 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import ttc
@@ -10,6 +12,7 @@ from ttc.bench import Spec, method_specs
 from ttc.bench.grid import Grid, cells
 from ttc.core import Adapter
 from ttc.corruptions import CORRUPTIONS
+from ttc.corruptions.frost_textures import FILES
 from ttc.errors import TTCError
 from ttc.files import checksum
 
@@ -57,6 +60,26 @@ def test_the_hash_does_not_depend_on_where_the_files_are(place: Path) -> None:
     grid = Grid(specs("norm"), ("fog",), images=4)
     (here,), (there,) = (cells(grid, workload(dataset=f"imagefolder:{path}")) for path in ("photos", place / "photos"))
     assert here.hash == there.hash
+
+
+def test_a_cell_with_frost_states_its_textures(place: Path) -> None:
+    def textures(**changes: Any) -> list[str]:
+        grid = Grid(methods=(Spec("norm"),), corruptions=("fog", "frost"), images=6)
+        return [cell.textures for cell in cells(grid, workload(**changes))]
+
+    assert textures() == ["", "procedural frost"]
+    (place / "data" / "frost").mkdir(parents=True)
+    for name in FILES:
+        Image.new("RGB", (64, 48), (40, 200, 255)).save(place / "data" / "frost" / name)
+    (plain, own), given = textures(), textures(frost_dir=Path("data/frost"))
+    assert plain == ""
+    assert own.startswith("own frost ")
+    assert given == ["", own]
+    assert textures(frost_dir=Path("procedural")) == ["", "procedural frost"]
+    with pytest.raises(TTCError, match=r"the frost folder photos must contain frost1\.png"):
+        textures(frost_dir=Path("photos"))
+    grid = Grid(methods=(Spec("norm"),), corruptions=("fog", "frost"), images=6, scenarios=(Spec("continual"),))
+    assert [cell.textures for cell in cells(grid, workload())] == [own]
 
 
 def test_changed_weights_change_the_hash(place: Path) -> None:

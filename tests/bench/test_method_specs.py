@@ -21,6 +21,7 @@ from ttc.bench.method_specs import (
 from ttc.clustering import ClusteringAdapter, GaussianNoise, vertical_flip
 from ttc.errors import TTCError
 from ttc.files import checksum
+from ttc.nn import EmaNorm
 
 
 @pytest.mark.parametrize("name", sorted(ttc.METHODS))
@@ -65,7 +66,7 @@ def test_views_by_name(model: nn.Module) -> None:
     [
         ("tnet", r"unknown method 'tnet' \(did you mean 'tent'\?\); choose from: source, norm"),
         ("ttc(bandwith=2)", r"unknown option of 'ttc' 'bandwith' \(did you mean 'bandwidth'\?\); choose from: rla"),
-        ("norm(x=1)", "unknown option of 'norm' 'x'; there is none"),
+        ("norm(x=1)", "unknown option of 'norm' 'x'; choose from: small_batches"),
         ("tent(optimizer='Adamm')", r"unknown torch optimizer 'Adamm' \(did you mean 'Adam'\?\); choose from:"),
         ("tent(optimizer='SGD(lr=-1)')", "the optimizer SGD\\(lr=-1\\) cannot be built: Invalid learning rate"),
         ("tent(optimizer='SGD(rate=1)')", "cannot be built: .*unexpected keyword"),
@@ -125,3 +126,15 @@ def test_invalid_own_builders_are_rejected(text: str, sentence: str, place: Path
 
     with pytest.raises(TTCError, match=sentence):
         build_from(text)
+
+
+def test_small_batches_is_an_option_of_every_method_and_no_part_of_cells_without_it(model: nn.Module) -> None:
+    plain = with_defaults(Spec.read("tent"))
+    assert with_defaults(Spec.read("tent(small_batches=False)")) == plain
+    converted = with_defaults(Spec.read("tent(small_batches=True)"))
+    assert dict(converted.options)["small_batches"] is True
+    assert str(without_defaults(converted)) == "tent(small_batches=True)"
+    adapter = build(model, "tent", options_json(converted))
+    assert any(isinstance(layer, EmaNorm) for layer in adapter.model.modules())
+    with pytest.raises(TTCError, match="small_batches is True, False or one of 'average', 'blend', 'window', got 'x'"):
+        build(model, "tent", options_json(with_defaults(Spec.read("tent(small_batches='x')"))))

@@ -32,7 +32,7 @@ def test_the_hash_is_that_of_the_canonical_json_and_stays() -> None:
         1,
         "1",
     )
-    absent = {"method_checksum", "source_split", "source_checksum"}
+    absent = {"method_checksum", "source_split", "source_checksum", "textures"}
     values = {name: value for name, value in dataclasses.asdict(cell).items() if name not in absent}
     assert cell.json() == json.dumps(values, sort_keys=True, separators=(",", ":"))
     assert (
@@ -86,6 +86,14 @@ def test_the_label_says_which_cell() -> None:
     assert protocol().label == "tent, fog 5, per-domain, batch 24, seed 0"
     assert protocol().describe("ttc(ss=False)") == "ttc(ss=False), fog 5, per-domain, batch 24, seed 0"
     assert protocol(corruptions=("fog", "snow")).domain == "2 corruptions 5"
+    assert protocol(corruptions=("frost",), textures="original frost").domain == "frost 5 (original frost)"
+
+
+def test_cells_with_other_frost_are_other_cells_and_those_without_frost_are_not() -> None:
+    assert "textures" not in protocol().json()
+    original = protocol(corruptions=("frost",), textures="original frost")
+    assert original.hash != protocol(corruptions=("frost",), textures="procedural frost").hash
+    assert Protocol.read(original.json()) == original
 
 
 @pytest.mark.parametrize(("field", "value"), [("images", 0), ("batch_size", 0), ("seed", -1), ("threads", 0)])

@@ -9,6 +9,7 @@ from PIL import Image
 
 from ttc.cli.app import main
 from ttc.corruptions import CORRUPTIONS
+from ttc.corruptions.frost_textures import FILES
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
@@ -64,6 +65,25 @@ def test_ctrl_c_says_how_to_resume(
     monkeypatch.setattr("ttc.corruptions.imagenet_c.generate_imagenet_c", interrupted)
     assert run(monkeypatch, photo.parent, tmp_path / "out") == 130
     assert "interrupted; run the same command again to resume" in capsys.readouterr().err
+
+
+def test_fetched_frost_is_used_and_named(
+    photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTC_DATA", str(tmp_path / "data"))
+    flags = ("--corruptions", "frost,fog", "--severities", 5, "--size", 32)
+    assert run(monkeypatch, photo.parent, tmp_path / "before", *flags) == 0
+    assert "2 corruptions with procedural frost, severities 5" in capsys.readouterr().out
+    (tmp_path / "data" / "frost").mkdir(parents=True)
+    for name in FILES:
+        Image.new("RGB", (64, 48), (40, 200, 255)).save(tmp_path / "data" / "frost" / name)
+    assert run(monkeypatch, photo.parent, tmp_path / "after", *flags) == 0
+    assert "2 corruptions with own frost " in capsys.readouterr().out
+    made = [(tmp_path / name / "frost" / "5" / "photo.JPEG").read_bytes() for name in ("before", "after")]
+    assert made[0] != made[1]
+    assert run(monkeypatch, photo.parent, tmp_path / "before", *flags) == 2
+    assert "was started with frost procedural" in capsys.readouterr().err
+    assert run(monkeypatch, photo.parent, tmp_path / "before", *flags, "--frost-dir", "procedural") == 0
 
 
 def test_preview(photo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ from tests.studies.conftest import SUBJECT, ttc
 from ttc.errors import TTCError
 from ttc.report.findings import read_findings
 from ttc.report.output import read_folder
+from ttc.studies import paper
 from ttc.studies.features import adapted, supervised
-from ttc.studies.profiles import SETTINGS, setup
+from ttc.studies.profiles import SETTINGS, real_data, setup
 
 
 def test_a_study_shows_ours_beside_the_papers(finished: Path) -> None:
@@ -231,3 +232,79 @@ def test_a_store_is_reported_without_studies(there: Path) -> None:
     values = found[0].tables[0].rows["ttc"]
     assert values["average"].ours == pytest.approx(((values["fog"].ours or 0) + (values["snow"].ours or 0)) / 2)
     assert len(values["average"].cells) == 2
+
+
+REAL = ["--profile", "real", "--data", "photos", "--model", "small_nets:small", "--workers", "1"]
+
+
+def test_the_real_profile_runs_on_a_folder_and_resumes(there: Path) -> None:
+    flags = [*REAL, "--images", "12", "--corruptions", "frost,contrast", "--batch-size", "4"]
+    code, output = ttc("reproduce", "imagenetc", *flags, "--methods", "source,norm,TENT,ttc,tent+flip")
+    assert code == 0, output
+    assert "10 cells; results go to results.sqlite" in output
+    assert "note: Textures of the corruption frost: procedural." in output
+    folder = there / "reproduction" / "real" / "imagenetc-small"
+    found = read_findings(folder / "imagenetc.json")
+    assert {cell.protocol["batch_size"] for cell in found.cells} == {4}
+    assert {cell.protocol.get("textures") for cell in found.cells} == {"procedural frost", None}
+    assert "TENT + flip" in found.tables[0].rows
+    assert [claim.text for claim in found.claims if "T3A" in claim.text] == []
+    by_name = {table.name: table for table in found.tables}
+    odd = by_name["imagenetc-odd-rows"].rows
+    assert list(odd) == ["NORM − SOURCE", "NORM − TTC"]
+    theirs = [paper.average("imagenetc-resnet50", row, ("frost", "contrast")) or 0.0 for row in ("NORM", "SOURCE")]
+    assert odd["NORM − SOURCE"]["points"].paper == pytest.approx(theirs[0] - theirs[1])
+    cost = by_name["imagenetc-cost-table"].rows["TTC"]
+    assert (cost["forward passes"].ours, cost["backward passes"].ours) == (2, 2)
+    assert (cost["peak memory (MB)"].ours or 0) > 0
+    code, output = ttc("reproduce", "imagenetc", *flags, "--dry-run")
+    assert "22 cells, 12 to run: about" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["imagenetc", "--profile", "real"], "class folders: --data FOLDER; a model for them: --model NAME"),
+        (["cifar100c", *REAL], "photos has class folders and cifar100c runs on CIFAR-100's test images"),
+        (["imagenetc", *REAL, "--methods", "tend"], r"unknown row of imagenetc 'tend' \(did you mean 'tent'\?\)"),
+        (["imagenetc", *REAL, "--methods", "ttc"], "are compared with SOURCE: add it to --methods"),
+        (["batch-size", *REAL, "--batch-size", "4"], "batch-size varies the batch size"),
+        (["imagenetc", "--profile", "real", "--data", "absent"], "there is no folder absent: with --profile real"),
+    ],
+)
+def test_mistakes_with_the_real_profile_are_one_sentence(there: Path, arguments: list[str], sentence: str) -> None:
+    with pytest.raises(TTCError, match=sentence):
+        ttc("reproduce", *arguments)
+
+
+def test_a_folder_of_real_data_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "ten").mkdir()
+    (tmp_path / "ten" / "test_batch.bin").write_bytes(b"")
+    (tmp_path / "cifar-100-binary").mkdir()
+    (tmp_path / "cifar-100-binary" / "test.bin").write_bytes(b"")
+    assert real_data(tmp_path / "ten") == ("cifar10c", f"cifar10:{tmp_path / 'ten'}")
+    assert real_data(tmp_path / "ten", "resnet50")[0] == "resnet50"
+    assert real_data(tmp_path / "cifar-100-binary")[0] == "cifar100c"
+    assert real_data(tmp_path, "cifar100c") == ("cifar100c", f"cifar100:{tmp_path}")
+    (tmp_path / "photos").mkdir()
+    assert real_data(tmp_path / "photos") == ("imagenetc", f"imagefolder:{tmp_path / 'photos'}")
+
+
+def test_severities_and_few_images_are_studied_on_real_data(there: Path) -> None:
+    flags = [*REAL, "--images", "6", "--corruptions", "contrast"]
+    code, output = ttc("reproduce", "severity", *flags, "--methods", "source,ttc", "--batch-size", "3")
+    assert code == 0, output
+    folder = there / "reproduction" / "real" / "imagenetc-small"
+    found = read_findings(folder / "severity-imagenetc.json")
+    assert sorted({cell.protocol["severity"] for cell in found.cells}) == [0, 1, 2, 3, 4, 5]
+    assert [table.name for table in found.tables] == [
+        "severity-imagenetc-averages",
+        "severity-imagenetc-corruption-error",
+    ]
+    assert (folder / "figures" / "severity-imagenetc-curves.svg").is_file()
+    code, output = ttc("reproduce", "few-images", *flags, "--methods", "source,tent,tent(small_batches=True)")
+    assert code == 0, output
+    averages, gains = read_findings(folder / "few-images-imagenetc.json").tables
+    values = averages.rows["TENT"]
+    expected = (values["N = 8, small_batches"].ours or 0) - (values["N = 8, as it is"].ours or 0)
+    assert gains.rows["TENT"]["N = 8"].ours == pytest.approx(expected)

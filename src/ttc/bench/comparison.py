@@ -71,7 +71,24 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
     groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in finished:
         groups[names[row.protocol.hash], json.dumps(_setting(row))].append(row)
-    return [_summary(method, group) for (method, _), group in groups.items()]
+    return [
+        _summary(method, part, textures)
+        for (method, _), group in groups.items()
+        for textures, part in by_textures(group).items()
+    ]
+
+
+def by_textures(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Split rows of one setting by the frost textures they used; cells without frost are part of each list.
+
+    Args:
+        rows: The rows.
+
+    Returns:
+        The rows by ``original frost``, ``procedural frost`` …; by the empty string if none has frost.
+    """
+    kinds = dict.fromkeys(row.protocol.textures for row in rows if row.protocol.textures)
+    return {kind: [row for row in rows if row.protocol.textures in ("", kind)] for kind in kinds or {"": None}}
 
 
 def comparisons(rows: Sequence[Row], first: str, second: str) -> tuple[list[Comparison], Interval]:
@@ -147,7 +164,7 @@ def _describe(row: Row) -> str:
     return f"{row.protocol.domain}, {row.protocol.scenario}, batch {row.protocol.batch_size}"
 
 
-def _summary(method: str, rows: Sequence[Row]) -> Summary:
+def _summary(method: str, rows: Sequence[Row], textures: str) -> Summary:
     by_seed: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         by_seed[row.protocol.seed].append(row)
@@ -158,7 +175,7 @@ def _summary(method: str, rows: Sequence[Row]) -> Summary:
     accuracy = over_seeds("accuracy")
     return Summary(
         method=method,
-        setting=_setting(rows[0]),
+        setting={**_setting(rows[0]), "textures": textures},
         corruptions=len({row.protocol.corruptions for row in rows}),
         seeds=len(by_seed),
         accuracy=accuracy,

@@ -79,6 +79,7 @@ def _record(row: Row, label: str, traces: bool) -> Record:
         "threads": cell.threads,
         "version": cell.version,
         "method_checksum": cell.method_checksum,
+        "textures": cell.textures,
         "environment": dict(row.environment),
         "warnings": list(row.warnings),
         "failure": row.error,

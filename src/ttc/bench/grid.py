@@ -17,6 +17,7 @@ from ttc.bench.workload import ResolvedWorkload
 from ttc.core import Classifier
 from ttc.corruptions import CORRUPTIONS, EXTRA_CORRUPTIONS, GROUPS, SEVERITIES
 from ttc.data import Images, as_tensor
+from ttc.data.corrupted_images import CorruptedImages
 from ttc.errors import TTCError, unknown
 
 PAPER = ("source", "norm", "t3a", "tent", "eta", "tipi", "ttc")
@@ -102,6 +103,7 @@ def cells(grid: Grid, workload: ResolvedWorkload, planned_on: str | None = None)
                     method_checksum=checksums[method],
                     source_split=split.label if split else "",
                     source_checksum=split.checksum if split else "",
+                    textures=_textures(domains),
                 )
                 found[protocol.hash] = protocol
     if not found:
@@ -119,6 +121,11 @@ def data_checksum(domains: Sequence[Images]) -> str:
     if len(domains) == 1:
         return domains[0].checksum
     return hashlib.sha256(" ".join(domain.checksum for domain in domains).encode()).hexdigest()
+
+
+def _textures(domains: Sequence[Images]) -> str:
+    """The frost textures of the domains; empty where none of them is frost that was made here."""
+    return next((one.textures for one in domains if isinstance(one, CorruptedImages) and one.textures), "")
 
 
 def _groups(scenario: Spec, names: tuple[str, ...], severity: int) -> Iterator[tuple[tuple[str, ...], int]]:

@@ -20,6 +20,7 @@ from ttc.files import checksum
 from ttc.methods import Method, adapt, find_method
 from ttc.models.external import import_callable
 
+SMALL_BATCHES = "small_batches"  # an option of ttc.adapt, for every method
 _VIEWS = ("horizontal_flip", "vertical_flip", "identity", "RandomRotation", "RandomResizedCrop", "GaussianNoise")
 
 
@@ -27,7 +28,8 @@ def with_defaults(spec: Spec) -> Spec:
     """Add the defaults of all options to the spec of a method.
 
     Args:
-        spec: A method of the table or a ``module:function``, which is imported, with some of its options.
+        spec: A method of the table or a ``module:function``, which is imported, with some of its options, and with
+            ``small_batches`` as :func:`ttc.adapt` takes it.
 
     Returns:
         The spec with every option that can be written down; others keep their default when the adapter is built.
@@ -41,9 +43,11 @@ def with_defaults(spec: Spec) -> Spec:
     """
     method = _method(spec.name)
     for option, _ in spec.options:
-        if option not in method.options:
-            raise unknown(f"option of '{spec.name}'", option, method.options)
+        if option not in method.options and option != SMALL_BATCHES:
+            raise unknown(f"option of '{spec.name}'", option, [*method.options, SMALL_BATCHES])
     given = {option: _normalize(option, value) for option, value in spec.options}
+    if not given.get(SMALL_BATCHES, True):
+        del given[SMALL_BATCHES]  # off is the default, and no part of the protocol of cells without it
     for name, entry in method.options.items():
         if entry.default is inspect.Parameter.empty and name not in given:
             raise TTCError(f"'{spec.name}' needs the option {name}: write {spec.name}({name}=...)")

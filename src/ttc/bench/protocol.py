@@ -34,6 +34,8 @@ class Protocol:
         method_checksum: The SHA-256 of the source file of a user's own builder, else empty.
         source_split: The clean images that a method which needs source images gets: dataset and number, else empty.
         source_checksum: The checksum of these images, else empty.
+        textures: Which frost textures were used, ``original frost`` or ``procedural frost``; empty without frost, and
+            where the corrupted images are published files.
 
     Raises:
         TTCError: If a number is out of range.
@@ -59,6 +61,7 @@ class Protocol:
     method_checksum: str = ""
     source_split: str = ""
     source_checksum: str = ""
+    textures: str = ""
 
     def __post_init__(self) -> None:
         for name, least in {"images": 1, "batch_size": 1, "seed": 0, "threads": 1, "severity": 0}.items():
@@ -73,7 +76,7 @@ class Protocol:
     def json(self) -> str:
         """Return the canonical JSON that is hashed: sorted keys, no blanks, ASCII."""
         values = asdict(self)
-        for name in ("method_checksum", "source_split", "source_checksum"):
+        for name in ("method_checksum", "source_split", "source_checksum", "textures"):
             if not values[name]:
                 del values[name]  # so that cells without it hash as before there was this field
         return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -90,9 +93,9 @@ class Protocol:
 
     @property
     def domain(self) -> str:
-        """The data in a word or two: ``fog 5``, or ``15 corruptions 5``."""
+        """The data in a few words: ``fog 5``, ``15 corruptions 5``, or ``frost 5 (original frost)``."""
         corruption = self.corruptions[0] if len(self.corruptions) == 1 else f"{len(self.corruptions)} corruptions"
-        return f"{corruption} {self.severity}"
+        return f"{corruption} {self.severity}" + (f" ({self.textures})" if self.textures else "")
 
     @property
     def label(self) -> str:

@@ -25,6 +25,7 @@ _WORKLOAD = {
     "data": "root",
     "statistics": "statistics",
     "source_split": "source_split",
+    "frost_dir": "frost_dir",
 }
 
 
@@ -149,6 +150,7 @@ _KINDS: dict[str, Callable[[str, object], Any]] = {
     "statistics": _string,
     "data": _path,
     "source_split": _string,
+    "frost_dir": _path,
     "store": _path,
     "workers": _number,
     "threads": _number,

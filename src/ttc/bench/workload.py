@@ -31,6 +31,8 @@ class Workload:
         source_split: Where methods that need source images get them from: ``clean`` or ``clean:N`` for clean images of
             the dataset that are not in the evaluated stream, else a dataset, also ``cifar10-train`` or
             ``cifar100-train``, with ``:N`` for the number of images.
+        frost_dir: A folder with frost textures, or ``procedural``; by default the textures that
+            ``ttc data fetch frost`` put into the data directory, else procedural ones.
     """
 
     dataset: str = "embedded"
@@ -39,6 +41,7 @@ class Workload:
     root: Path | None = None
     statistics: str | None = None
     source_split: str = REST
+    frost_dir: Path | None = None
 
     @property
     def cache(self) -> Path:
@@ -55,7 +58,7 @@ class Workload:
         """Find the data and the model; each is loaded at its first use, and once.
 
         Raises:
-            TTCError: If there is no dataset or source split of that name.
+            TTCError: If there is no dataset or source split of that name, or a frost folder lacks a file.
         """
         kind, _, path = self.dataset.partition(":")
         dataset = f"{kind}:{Path(path).absolute()}" if path else kind
@@ -67,7 +70,10 @@ class Workload:
         root, checkpoint = data.data_root(self.root), self.checkpoint
         if checkpoint is not None:
             checkpoint = root / checkpoint if (root / checkpoint).exists() else checkpoint.absolute()
-        return ResolvedWorkload(replace(self, dataset=dataset, checkpoint=checkpoint, root=root, source_split=source))
+        frost = None if self.frost_dir is None else data.choose_frost(self.frost_dir, root) or Path(data.PROCEDURAL)
+        return ResolvedWorkload(
+            replace(self, dataset=dataset, checkpoint=checkpoint, root=root, source_split=source, frost_dir=frost)
+        )
 
 
 class ResolvedWorkload:
@@ -170,7 +176,7 @@ class ResolvedWorkload:
         if domain.corruption == CLEAN:
             return clean
         cache = self.cache if cached else None
-        return data.corrupt_images(clean, *domain, cache=cache, frost_dir=data.frost_folder(root))
+        return data.corrupt_images(clean, *domain, cache=cache, frost_dir=data.choose_frost(self.names.frost_dir, root))
 
     def _clean_images(self) -> Images:
         if self._clean is None:

@@ -121,7 +121,7 @@ def adapt(
         from ttc.deploy.shards import ShardedJob
 
         if export is not None:
-            raise TTCError("--export writes one model, each shard adapts its own: leave one of --shards and --export out")
+            raise TTCError("--export writes one model and each shard adapts its own: leave --shards or --export out")
         sharded = ShardedJob(settings, read_input_images(images, size, severity, labels), folder, shards)
         network = _load_model(model, checkpoint, num_classes, statistics, "cpu")
         sharded.fit(_prepare(sharded.images, model, network, size))

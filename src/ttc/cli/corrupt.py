@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ttc.cli.wording import FrostOption
 from ttc.errors import TTCError, unknown
 
 if TYPE_CHECKING:  # torch takes seconds to import
@@ -42,9 +43,7 @@ def corrupt(
         TableOption,
         typer.Option(help="Parameters for 32 (cifar) or 224 pixels (imagenet); nearest: by the size of each image."),
     ] = "nearest",
-    frost_dir: Annotated[
-        Path | None, typer.Option(help="A folder with the original frost images.", show_default="procedural frost")
-    ] = None,
+    frost_dir: FrostOption = None,
     size: Annotated[
         int,
         typer.Option(min=0, help="Resize and crop the images of a folder to this size in pixels; 0 keeps their size."),
@@ -57,11 +56,16 @@ def corrupt(
     """Generate ImageNet-C from a folder of images, or CIFAR-C from CIFAR; run it again to resume."""
     from ttc.corruptions import cifar_c, imagenet_c
     from ttc.corruptions.pool import available_cores
+    from ttc.data.frost import choose_frost, describe_frost
+    from ttc.data.location import data_root
 
     names, levels = parse_corruptions(corruptions), parse_severities(severities)
+    frost_dir = choose_frost(frost_dir, data_root())
+    textures = f" with {describe_frost(frost_dir)}" if "frost" in names else ""
     parameters = None if table == "nearest" else table
     if preview:
         _draw_preview(source, destination, names, parameters, seed, frost_dir, size)
+        typer.echo(f"{destination}: {len(names)} corruptions x 5 severities{textures}")
         return
     if 0 < size < 16:
         raise TTCError(f"--size must be 0 or at least 16 pixels; got {size}")
@@ -100,7 +104,7 @@ def corrupt(
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         typer.echo(f"converted to 8-bit RGB: {listed}")
     listed = ", ".join(map(str, levels))
-    typer.echo(f"{destination}: {len(names)} corruptions, severities {listed}; checksums in corruptions.json")
+    typer.echo(f"{destination}: {len(names)} corruptions{textures}, severities {listed}; checksums in corruptions.json")
     if manifest.unreadable:
         for path, reason in manifest.unreadable.items():
             typer.echo(f"ttc: skipped {path}: {reason}", err=True)
@@ -193,4 +197,3 @@ def _draw_preview(
         )
     with atomic(destination) as part:
         sheet.save(part)
-    typer.echo(f"{destination}: {len(names)} corruptions x 5 severities")

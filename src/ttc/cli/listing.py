@@ -99,9 +99,11 @@ def _heading(one: Summary) -> str:
     setting = one.setting
     level = f"severity {setting['severity']}" if setting["severity"] else "clean"
     images = plural(int(str(setting["images"])), "image")
+    frost = f", {setting['textures']}" if setting.get("textures") else ""
     return (
-        f"{setting['dataset']}, {setting['model']}: {setting['scenario']}, {level}, batch {setting['batch_size']}, "
-        f"{images}; mean over {plural(one.corruptions, 'corruption')} and {plural(one.seeds, 'seed')}"
+        f"{setting['dataset']}, {setting['model']}: {setting['scenario']}, {level}{frost}, "
+        f"batch {setting['batch_size']}, {images}; "
+        f"mean over {plural(one.corruptions, 'corruption')} and {plural(one.seeds, 'seed')}"
     )
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ttc.cli.data import DataOption
 from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption, SharedFilesOption
+from ttc.cli.wording import FrostOption, StatisticsOption
 from ttc.errors import TTCError
 from ttc.studies import NAMES, PAPER
 
@@ -23,20 +23,30 @@ if TYPE_CHECKING:
 def reproduce(
     study: Annotated[str, typer.Argument(help=f"{', '.join(NAMES)}, or all: those of the paper.")],
     profile: Annotated[
-        Literal["embedded", "cpu", "paper"],
-        typer.Option(help="The shipped model and images; all of CIFAR-10; the paper's models and data."),
+        Literal["embedded", "cpu", "real", "paper"],
+        typer.Option(help="The shipped model and images; all of CIFAR-10; your data; the paper's models and data."),
     ] = "embedded",
     images: Annotated[int | None, typer.Option(help="Images per corruption, in place of the profile's.")] = None,
     corruptions: Annotated[str | None, typer.Option(help="Corruptions, in place of the profile's.")] = None,
     seeds: Annotated[str, typer.Option("--seeds", "--seed", help="Seeds of the order of the images.")] = "0",
+    methods: Annotated[str | None, typer.Option(help="Only these rows, by method: source,tent,ttc.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per batch, in place of 100.", min=1)] = None,
     on: Annotated[
         Literal["cifar10c", "cifar100c", "imagenetc"] | None,
-        typer.Option(help="With --profile paper: the data for components, collapse, batch-size, ambiguities."),
+        typer.Option(help="With --profile paper: the data for components, batch-size, severity and other studies."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Other data, as for ttc run.")] = None,
     model: Annotated[str | None, typer.Option(help="Another model, as for ttc run.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="The weights of that model.")] = None,
-    data: DataOption = None,
+    statistics: StatisticsOption = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The data directory, else TTC_DATA, else the platform's cache directory. With --profile real: the "
+            "folder of your images, CIFAR-10, CIFAR-100 or one folder per class."
+        ),
+    ] = None,
+    frost_dir: FrostOption = None,
     store: Annotated[Path, typer.Option(help="The file of results, shared by all studies.")] = Path("results.sqlite"),
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: reproduction/PROFILE.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.", min=1)] = None,
@@ -62,7 +72,7 @@ def reproduce(
     from ttc.report.libraries import require_libraries
     from ttc.studies import study_named
     from ttc.studies.measurements import plan
-    from ttc.studies.profiles import setup
+    from ttc.studies.profiles import real_data, setup
 
     if not dry_run:
         require_libraries("ttc reproduce")  # now, not after hours of measuring
@@ -75,16 +85,30 @@ def reproduce(
     numbers = split_list(seeds)
     if not numbers or not all(number.isdigit() for number in numbers):
         raise TTCError(f"--seeds takes whole numbers, such as 0,1,2; got '{seeds}'")
-    folder = output or Path("reproduction") / profile
     processes = count_workers(cluster if dry_run else None, workers or cores(), given=workers is not None)
+    wanted = tuple(split_list(corruptions)) if corruptions else ()
+    rows = tuple(split_list(methods)) if methods else ()
     if on and not any(one.elsewhere for one in chosen):
         raise TTCError(f"--on is for components, collapse, batch-size and ambiguities; {study} has its own data")
     for one in chosen:
-        moved = on if on and one.elsewhere and on != one.setting else one.setting
+        moved, root, images_of = on if on and one.elsewhere else one.setting, data, dataset
+        if profile == "real":
+            root = None
+            if data is not None and dataset is None and one.entries:
+                moved, images_of = real_data(data, "" if one.elsewhere and not on else moved)
+        one = one.restrict(rows, batch_size) if one.entries else one
         one = one if moved == one.setting else replace(one, name=f"{one.name}-{moved}")
         made = setup(
-            profile, moved, root=data, dataset=dataset, model=model, checkpoint=checkpoint, device=device
-        )  # fmt: skip
+            profile,
+            moved,
+            root=root,
+            dataset=images_of,
+            model=model,
+            checkpoint=checkpoint,
+            device=device,
+            frost_dir=frost_dir,
+            statistics=statistics,
+        )
         missing = [need for need in made.needs if need.required and not need.present] if one.entries else []
         if dry_run:
             _print_needs(console, one.title, made.needs if one.entries else (), profile)
@@ -93,7 +117,9 @@ def reproduce(
         if missing:
             ways = "; ".join(f"{need.what}: {need.get}" for need in missing)
             raise TTCError(f"the {profile} profile of {one.name} needs what is missing here: {ways}")
-        wanted = tuple(split_list(corruptions)) if corruptions else ()
+        folder = output or Path("reproduction") / profile
+        if profile == "real" and not output:
+            folder /= f"{moved}-{_file_name(made.workload.model, statistics)}"
         planned = plan(
             one, made, images=images, corruptions=wanted, seeds=tuple(map(int, numbers)), threads=threads,
             planned_on="cpu" if cluster else None,
@@ -103,6 +129,12 @@ def reproduce(
             _print_dry_run(console, planned, store, processes)
         else:
             _run(console, planned, store, processes, folder, cluster)
+
+
+def _file_name(model: str, statistics: str | None) -> str:
+    """The model as the name of a folder: what was measured with another model is not overwritten."""
+    name = model.rpartition(":")[2] + (f"-{statistics}" if statistics else "")
+    return "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
 
 
 def _print_needs(console: "Console", title: str, needs: "tuple[Need, ...]", profile: str) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption, SharedFilesOption
-from ttc.cli.wording import StatisticsOption
+from ttc.cli.wording import FrostOption, StatisticsOption
 
 
 def run(
@@ -63,6 +63,7 @@ def run(
             "cifar10-train[:N], cifar100-train[:N] or another dataset."
         ),
     ] = None,
+    frost_dir: FrostOption = None,
     store: Annotated[Path | None, typer.Option(help="The file of results. Default results.sqlite.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.", min=1)] = None,
     threads: Annotated[
@@ -101,6 +102,7 @@ def run(
         "statistics": statistics,
         "data": data,
         "source_split": source_split,
+        "frost_dir": frost_dir,
         "store": store,
         "workers": workers,
         "threads": threads,

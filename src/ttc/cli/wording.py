@@ -1,5 +1,6 @@
-"""Numbers, counts and times as the commands print them, and an option that several commands share."""
+"""Numbers, counts and times as the commands print them, and options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,14 @@ StatisticsOption = Annotated[
     typer.Option(
         help="Mean and deviation that standardize the input of a zoo model: none, half, cifar10, cifar100 or imagenet.",
         show_default="those of its published weights",
+    ),
+]
+
+FrostOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="A folder with the five frost textures, or procedural.",
+        show_default="those of ttc data fetch frost, else procedural ones",
     ),
 ]
 

@@ -73,6 +73,17 @@ def cifar(root: Path, dataset: Cifar, train: bool = False) -> Images:
     return ArrayImages(f"{name}, own copy" if own else name, pixels, labels, layout.num_classes)
 
 
+def has_test_images(root: Path, dataset: Cifar) -> bool:
+    """Whether the test images of a CIFAR are in a folder, or in their usual folder below it.
+
+    Args:
+        root: The data directory, or the CIFAR folder itself.
+        dataset: ``"cifar10"`` or ``"cifar100"``.
+    """
+    layout = _layout(dataset)
+    return root.is_dir() and all(path.is_file() for path in _locate(root, layout, layout.test))
+
+
 def cifar_c(root: Path, dataset: Cifar, corruption: str, severity: int) -> Images:
     """Open the published corrupted test images of one corruption and severity, memory-mapped.
 

@@ -8,6 +8,7 @@ from ttc.errors import TTCError
 from ttc.files import checksum
 
 NAMES = tuple(Path(part.path).name for part in FROST_FILES)
+PROCEDURAL = "procedural"  # in place of a folder
 _ORIGINAL = tuple(str(part.checksum).removeprefix("sha256:") for part in FROST_FILES)
 
 
@@ -30,6 +31,29 @@ def frost_folder(root: Path) -> Path | None:
     if missing:
         raise TTCError(f"{folder} lacks {', '.join(missing)}: run ttc data fetch frost, or delete the folder")
     return folder
+
+
+def choose_frost(given: Path | None, root: Path) -> Path | None:
+    """Return the folder of the frost textures to use, None for procedural ones.
+
+    >>> choose_frost(Path("procedural"), Path())
+
+    Args:
+        given: A folder with the five textures, or ``procedural``; None for those of the data directory, if it has any.
+        root: The data directory.
+
+    Returns:
+        The absolute folder, or None.
+
+    Raises:
+        TTCError: The folder lacks a file.
+    """
+    if given is None:
+        return frost_folder(root)
+    if given == Path(PROCEDURAL):
+        return None
+    describe_frost(given)
+    return given.absolute()
 
 
 def describe_frost(folder: Path | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ttc.bench.comparison import method_names
+from ttc.bench.comparison import by_textures, method_names
 from ttc.bench.metrics import paired_interval
 from ttc.bench.store import Row
 from ttc.report.findings import AVERAGE, Findings, ResultTable, Value, cell_record
@@ -20,7 +20,12 @@ def overview(rows: Sequence[Row]) -> list[Findings]:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in finished:
         groups[_setting(row)].append(row)
-    return [_findings(place, setting, group) for place, (setting, group) in enumerate(groups.items(), 1)]
+    settings = {
+        f"{setting}, {textures}" if textures else setting: part
+        for setting, group in groups.items()
+        for textures, part in by_textures(group).items()
+    }
+    return [_findings(place, setting, group) for place, (setting, group) in enumerate(settings.items(), 1)]
 
 
 def _setting(row: Row) -> str:

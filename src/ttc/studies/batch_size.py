@@ -17,7 +17,10 @@ METHODS = {
     "TENT +GA": "tent+ga",
     "TTC without GA": "tent+rla+spc+ss",
     "TTC": "ttc",
+    "NORM + flip": "norm+flip",
+    "TENT + flip": "tent+flip",
 }
+CONTROLS = ("NORM + flip", "TENT + flip")
 STYLES = {
     "TENT +GA": style("TENT")._replace(shape="triangle-right", dashed=True),
     "TTC without GA": style("TTC")._replace(shape="diamond", dashed=True),
@@ -31,7 +34,8 @@ def _row(method: str, size: int) -> str:
 
 def _by_size(measured: Measurements) -> tuple[ResultTable, ...]:
     rows: dict[str, dict[str, Value]] = {}
-    for method in METHODS:
+    names = {entry.name for entry in measured.study.entries}
+    for method in (method for method in METHODS if _row(method, 100) in names):
         rows[method] = {}
         for size in SIZES:
             name = _row(method, size)
@@ -42,11 +46,11 @@ def _by_size(measured: Measurements) -> tuple[ResultTable, ...]:
 
 
 def _curves(measured: Measurements) -> tuple[Figure, ...]:
-    return curves(_by_size(measured)[0])
+    return curves(_by_size(measured)[0], 100 / (measured.classes or 10))
 
 
-def curves(table: ResultTable) -> tuple[Figure, ...]:
-    """Return the figure of the averages by batch size."""
+def curves(table: ResultTable, chance: float = 10.0) -> tuple[Figure, ...]:
+    """Return the figure of the averages by batch size, with the accuracy of guessing."""
     found = {}
     for method, values in table.rows.items():
         every = [(size, values[f"N = {size}"].interval) for size in SIZES]
@@ -64,7 +68,7 @@ def curves(table: ResultTable) -> tuple[Figure, ...]:
         ticks=SIZES,
         limits=(0, None),
         styles=STYLES,
-        rules=[Rule("y", 10.0, "chance")],
+        rules=[Rule("y", chance, "chance")],
     )
     note = "Dashed lines are the variants: TENT with, and TTC without, gradient accumulation."
     return (Figure("batch-size-curves", spec, note),)
@@ -103,4 +107,5 @@ STUDY = Study(
         "stream: with 2,000 images TENT takes 1,000 steps at N = 2, with all of them and in the paper 5,000.",
     ),
     labels=tuple(_row(method, 100) for method in METHODS),
+    controls=tuple(_row(method, size) for method in CONTROLS for size in SIZES),
 )

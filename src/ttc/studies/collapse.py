@@ -61,10 +61,12 @@ def _traces(measured: Measurements) -> tuple[Figure, ...]:
         return ()
     accuracy = {name: [(x, 100 * y) for x, y in _so_far(trace, 1)] for name, trace in found.items()}
     entropy = {name: _in_parts(trace, 2) for name, trace in found.items()}
-    return (trace_figure(accuracy, entropy, corruption),)
+    return (trace_figure(accuracy, entropy, corruption, 100 / (measured.classes or 10)),)
 
 
-def trace_figure(accuracy: Mapping[str, Points], entropy: Mapping[str, Points], corruption: str) -> Figure:
+def trace_figure(
+    accuracy: Mapping[str, Points], entropy: Mapping[str, Points], corruption: str, chance: float = 10.0
+) -> Figure:
     """Return the figure of accuracy (%) and entropy (nats) against the images seen."""
     left = Panel(
         "accuracy so far",
@@ -72,7 +74,7 @@ def trace_figure(accuracy: Mapping[str, Points], entropy: Mapping[str, Points], 
         "images seen",
         "accuracy (%), with 95 % interval",
         (0, 100),
-        [Rule("y", 10.0, "chance")],
+        [Rule("y", chance, "chance")],
     )
     curves = {name: Curve(points) for name, points in entropy.items()}
     right = Panel("entropy of the predictions", curves, "images seen", "entropy (nats)", (0, None))

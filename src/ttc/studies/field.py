@@ -136,6 +136,7 @@ STUDY = Study(
     scale={
         "embedded": Scale(1000, TWO),
         "cpu": Scale(1000, THREE),
+        "real": Scale(1000, THREE),
         "paper": Scale(None),
     },
     baseline=_row("source", "per-domain", 100),

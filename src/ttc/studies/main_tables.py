@@ -3,7 +3,11 @@
 Two more rows run T3A and ETA as the paper seems to.
 """
 
+from ttc.report.findings import ResultTable
+from ttc.studies.cost_table import cost_table
 from ttc.studies.figures import per_corruption
+from ttc.studies.measurements import Measurements
+from ttc.studies.odd_rows import odd_rows
 from ttc.studies.study import Entry, Greater, Study, scales
 
 CONTROLS = (Entry("NORM + flip", "norm+flip"), Entry("TENT + flip", "tent+flip"))
@@ -31,6 +35,10 @@ CLAIMS = (
 )
 
 
+def _tables(measured: Measurements) -> tuple[ResultTable, ...]:
+    return odd_rows(measured), cost_table(measured)
+
+
 def main_table(name: str, title: str, about: str, table: str, setting: str, *notes: str) -> Study:
     """Describe one of the paper's tables of methods by corruptions."""
     return Study(
@@ -43,6 +51,7 @@ def main_table(name: str, title: str, about: str, table: str, setting: str, *not
         table=table,
         claims=CLAIMS,
         figures=per_corruption,
+        extra=_tables,
         notes=(CONTROL_NOTE, *notes),
         labels=tuple(entry.name for entry in ENTRIES[:9]),
         controls=tuple(entry.name for entry in CONTROLS),

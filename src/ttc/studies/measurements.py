@@ -11,6 +11,7 @@ from ttc.bench import method_specs
 from ttc.bench.grid import Grid, cells
 from ttc.bench.metrics import Interval, paired_interval
 from ttc.bench.protocol import Protocol
+from ttc.bench.scenarios import CLEAN
 from ttc.bench.spec import Spec
 from ttc.bench.store import Row
 from ttc.studies import paper
@@ -49,13 +50,14 @@ def plan(
     every = [study.as_run(entry, setup.profile) for entry in study.entries]
     rejected = {entry.name: reason for entry in every if (reason := _reason_to_reject(entry))}
     every = [entry for entry in every if entry.name not in rejected]
-    groups: dict[tuple[int, str, Scale], list[Entry]] = {}
+    groups: dict[tuple[int, str, int, Scale], list[Entry]] = {}
     for entry in every:
-        groups.setdefault((entry.batch_size, entry.scenario, study.scale_of(entry, setup.profile)), []).append(entry)
-    for (size, scenario, scale), entries in groups.items():
+        groups.setdefault((*_axes(entry), study.scale_of(entry, setup.profile)), []).append(entry)
+    for (size, scenario, severity, scale), entries in groups.items():
         grid = Grid(
             methods=tuple(Spec.read(entry.method) for entry in entries),
-            corruptions=corruptions or scale.corruptions,
+            corruptions=(corruptions or scale.corruptions) if severity else (CLEAN,),
+            severities=(severity or 5,),
             images=images or scale.images,
             batch_sizes=(size,),
             seeds=seeds,
@@ -71,6 +73,10 @@ def plan(
                     found.setdefault((entry.name, cell.corruptions[0]), []).append(cell)
     names = tuple(dict.fromkeys(corruption for _, corruption in found))
     return Plan(study, setup, names, {key: tuple(group) for key, group in found.items()}, rejected)
+
+
+def _axes(entry: Entry) -> tuple[int, str, int]:
+    return entry.batch_size, entry.scenario, entry.severity
 
 
 def _reason_to_reject(entry: Entry) -> str:
@@ -90,6 +96,11 @@ class Measurements:
         self.plan, self.study, self.setup = plan, plan.study, plan.setup
         self.finished = {row.protocol.hash: row for row in rows if row.status == "finished"}
         self.errors = {row.protocol.hash: row.error or "" for row in rows if row.status != "finished"}
+
+    @property
+    def classes(self) -> int:
+        """The number of classes, 0 while no cell is finished."""
+        return next((len(row.figures.get("per_class", ())) for row in self.finished.values()), 0)
 
     def rows(self, entry: str, corruption: str | None = None) -> list[Row]:
         """Return the rows behind a number, of all corruptions if none is named; empty while one is missing."""
@@ -122,9 +133,9 @@ class Measurements:
         fractions = self.fractions(entry, corruption)
         return 100 * float(fractions.std()) / math.sqrt(len(fractions)) if len(fractions) else None
 
-    def gain(self, better: str, worse: str) -> Interval | None:
-        """Return the difference of two rows' averages in points, with its 95 % interval."""
-        first, second = self.fractions(worse), self.fractions(better)
+    def gain(self, better: str, worse: str, corruption: str | None = None) -> Interval | None:
+        """Return the difference of two rows in points, of their averages or on one corruption, with its interval."""
+        first, second = self.fractions(worse, corruption), self.fractions(better, corruption)
         if not len(first) or len(first) != len(second):
             return None
         return Interval(*(100 * value for value in paired_interval(first, second)))

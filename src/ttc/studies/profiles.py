@@ -1,14 +1,18 @@
-"""Profiles: the same study on the shipped model and images, on all of CIFAR-10, or on the paper's models and data."""
+"""Profiles: a study on the shipped model and images, on all of CIFAR-10, on your data, or on the paper's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 from ttc.bench.workload import ResolvedWorkload, Workload
-from ttc.data import catalogue, data_root, fetching
+from ttc.data import catalogue, data_root, fetching, frost_folder
+from ttc.data.cifar import LAYOUTS, Cifar, has_test_images
 from ttc.errors import TTCError
 
-PROFILES = ("embedded", "cpu", "paper")
+PROFILES = ("embedded", "cpu", "real", "paper")
+KINDS = {"cifar10c": "cifar10", "cifar100c": "cifar100", "imagenetc": "imagefolder", "resnet50": "cifar10"}
+IMAGES = {"cifar10": "CIFAR-10's test images", "cifar100": "CIFAR-100's test images", "imagefolder": "class folders"}
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,14 @@ def setup(
     model: str | None = None,
     checkpoint: Path | None = None,
     device: str | None = None,
+    frost_dir: Path | None = None,
+    statistics: str | None = None,
 ) -> Setup:
-    """The set-up of a profile for one of the paper's settings; data, model and checkpoint may be one's own."""
+    """The set-up of a profile for one of the paper's settings; data, model and checkpoint may be one's own.
+
+    The real profile has nothing of its own but the model for CIFAR-10: the dataset, from :func:`real_data`, and the
+    model are given.
+    """
     if profile not in PROFILES:
         raise TTCError(f"there is no profile '{profile}'; choose {', '.join(PROFILES)}")
     wanted = SETTINGS[setting]
@@ -114,8 +124,9 @@ def setup(
         if model is None and checkpoint is None:
             workload = Workload(workload.dataset, workload.model, Path(wanted.checkpoint), root)
     else:
-        usual = "embedded" if profile == "embedded" else "cifar10"
+        usual = "cifar10" if profile == "cpu" else "embedded"
         workload = Workload(dataset or usual, model or "embedded", checkpoint, root)
+    workload = replace(workload, frost_dir=frost_dir, statistics=statistics)
     title = wanted.title if profile == "paper" and not own else _title(workload)
     return Setup(
         profile,
@@ -124,18 +135,63 @@ def setup(
         profile == "paper" and not own,
         title,
         wanted.column,
-        () if own else _needs(profile, wanted, data_root(root)),
+        _real_needs(setting, workload, dataset, model)
+        if profile == "real"
+        else ()
+        if own
+        else _needs(profile, wanted, data_root(root)),
         "" if profile == "paper" and not own else _note(wanted, title),
     )
 
 
+def real_data(folder: Path, setting: str = "") -> tuple[str, str]:
+    """Find out what a folder of real data is.
+
+    Args:
+        folder: The folder of CIFAR-10 or CIFAR-100, in binary or Python format, or one with a folder per class.
+        setting: The setting that a study is bound to, empty if it runs on any.
+
+    Returns:
+        The setting, and the dataset as ``ttc run`` takes it.
+
+    Raises:
+        TTCError: If the folder does not exist, or has other data than the setting.
+    """
+    if not folder.is_dir():
+        raise TTCError(f"there is no folder {folder}: with --profile real, --data is the folder of your images")
+    found = [kind for kind in LAYOUTS if has_test_images(folder, cast(Cifar, kind))] or ["imagefolder"]
+    kind = KINDS[setting] if setting else found[0]
+    if kind not in found:
+        raise TTCError(
+            f"{folder} has {IMAGES[found[0]]} and {setting} runs on {IMAGES[kind]}: choose another study or --data"
+        )
+    return setting or next(name for name, other in KINDS.items() if other == kind), f"{kind}:{folder.absolute()}"
+
+
+def _real_needs(setting: str, workload: Workload, dataset: str | None, model: str | None) -> tuple[Need, ...]:
+    kind, textures = KINDS[setting], frost_folder(data_root(workload.root)) or workload.frost_dir
+    has_model = model is not None or kind == "cifar10"
+    weights = "--model NAME --checkpoint FILE, or --model my_module:my_function"
+    return (
+        Need(IMAGES[kind], dataset is not None, dataset or "not given", "--data FOLDER"),
+        Need("a model for them", has_model, workload.model if has_model else "not given", weights),
+        Need(
+            "original frost textures",
+            textures is not None,
+            str(textures or "procedural ones are used"),
+            "ttc data fetch frost",
+            required=False,
+        ),
+    )
+
+
 def _title(workload: Workload) -> str:
-    data = {
-        "embedded": "the shipped 2,000 CIFAR-10 test images, corrupted",
-        "cifar10": "CIFAR-10's test images, corrupted",
-    }
+    kind = workload.dataset.partition(":")[0]
+    data = "the shipped 2,000 CIFAR-10 test images, corrupted" if kind == "embedded" else workload.dataset_name
+    if kind in ("cifar10", "cifar100"):
+        data = f"{IMAGES[kind]}, corrupted"
     model = "the shipped ResNet-20" if workload.model == "embedded" else workload.model
-    return f"{data.get(workload.dataset, workload.dataset_name)}; {model}"
+    return f"{data}; {model}"
 
 
 def _note(wanted: Setting, title: str) -> str:

@@ -30,6 +30,7 @@ def findings(measured: Measurements) -> Findings:
         notes=(
             *study.notes,
             *_source_splits(measured),
+            *_textures(measured),
             *((setup.note,) if setup.note and study.table else ()),
             *_known(measured),
         ),
@@ -51,7 +52,9 @@ def accuracy_table(measured: Measurements) -> ResultTable:
     images = next((len(row.correct) for entry in measured.study.entries for row in measured.rows(entry.name)), 0)
     sizes = sorted({entry.batch_size for entry in measured.study.entries})
     batches = f"batch size {sizes[0]}" if len(sizes) == 1 else "the batch size each row names"
-    title = f"Accuracy (%), severity 5, {images:,} images of each corruption, {batches}"
+    levels = sorted({entry.severity for entry in measured.study.entries})
+    severity = f"severity {levels[0]}" if len(levels) == 1 else "the severity each row names"
+    title = f"Accuracy (%), {severity}, {images:,} images of each corruption, {batches}"
     return ResultTable(measured.study.name, title, columns, marked, notes=_rule(measured))
 
 
@@ -135,6 +138,12 @@ def _source_splits(measured: Measurements) -> tuple[str, ...]:
         f"the declared split {split} (checksum {checksum[:8]}), none of which is in a stream; no labels."
         for split, checksum in dict.fromkeys((cell.source_split, cell.source_checksum) for cell in cells)
     )
+
+
+def _textures(measured: Measurements) -> tuple[str, ...]:
+    """Say which textures frost was made with."""
+    found = dict.fromkeys(cell.textures for cell in measured.plan.protocols if cell.textures)
+    return tuple(f"Textures of the corruption frost: {name.replace(' frost', '')}." for name in found)
 
 
 def _known(measured: Measurements) -> tuple[str, ...]:

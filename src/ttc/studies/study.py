@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ttc.errors import TTCError, unknown
 from ttc.report.findings import Claim, Figure, ResultTable
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Entry:
     """A row: name, method and scenario as ``ttc run`` writes them, batch size, and the paper's row to compare with.
 
     ``embedded`` is the scale of the row in the embedded profile, where it is not that of the study.
+    Severity 0 is the clean images, as one cell whatever the corruptions.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Entry:
     paper: str = ""
     scenario: str = "per-domain"
     embedded: Scale | None = None
+    severity: int = 5
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,8 @@ class Greater:
 
 def scales(corruptions: tuple[str, ...] = ALL, paper: tuple[str, ...] = ALL, images: int = 2000) -> Mapping[str, Scale]:
     """Return the scale of each profile: some images of these corruptions, all images of them, what the paper ran."""
-    return {"embedded": Scale(images, corruptions), "cpu": Scale(None, corruptions), "paper": Scale(None, paper)}
+    every = Scale(None, corruptions)
+    return {"embedded": Scale(images, corruptions), "cpu": every, "real": every, "paper": Scale(None, paper)}
 
 
 @dataclass(frozen=True)
@@ -119,3 +123,36 @@ class Study:
     def scale_of(self, entry: Entry, profile: str) -> Scale:
         """Return how much of the data a profile uses for an entry."""
         return (entry.embedded if profile == "embedded" else None) or self.scale[profile]
+
+    def restrict(self, methods: tuple[str, ...] = (), batch_size: int | None = None) -> "Study":
+        """Return the study with some of its rows, or with another batch size.
+
+        Args:
+            methods: Methods as ``ttc run`` writes them, or names of rows; all when empty.
+            batch_size: Images per batch, for a study whose rows have one batch size.
+
+        Returns:
+            The study, with the claims about the rows that are left.
+
+        Raises:
+            TTCError: If it has no such row, lacks the row that others are compared with, or varies the batch size.
+        """
+        known = dict.fromkeys(entry.method for entry in self.entries)
+        for method in methods:
+            if method not in known and method not in {entry.name for entry in self.entries}:
+                raise unknown(f"row of {self.name}", method, known)
+        entries = tuple(one for one in self.entries if not methods or {one.method, one.name} & {*methods})
+        if batch_size is not None:
+            if len({entry.batch_size for entry in self.entries}) > 1:
+                raise TTCError(f"{self.name} varies the batch size: leave out --batch-size")
+            entries = tuple(replace(entry, batch_size=batch_size) for entry in entries)
+        names = {entry.name for entry in entries}
+        if entries and self.baseline not in names:
+            raise TTCError(f"the rows of {self.name} are compared with {self.baseline}: add it to --methods")
+        return replace(
+            self,
+            entries=entries,
+            claims=tuple(claim for claim in self.claims if {claim.better, claim.worse} <= names),
+            labels=tuple(label for label in self.labels if label in names),
+            controls=tuple(control for control in self.controls if control in names),
+        )
