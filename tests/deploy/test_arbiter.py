@@ -29,7 +29,8 @@ def test_the_more_consistent_model_is_preferred_from_the_first_batch_on() -> Non
     assert judged(arbiter, comparison(0.5, 0.7)) is None
     assert not arbiter.prefers_source
     other = Arbiter(Limits(), span=300)
-    assert judged(other, comparison(0.7, 0.5)) == "the source model is more consistent under a horizontal flip, by 0.17"
+    reason = "the source model predicts: the lead of the source in flip consistency is 0.17, above 0.02"
+    assert judged(other, comparison(0.7, 0.5)) == reason
     assert other.prefers_source
 
 

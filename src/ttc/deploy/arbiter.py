@@ -92,8 +92,9 @@ class Arbiter:
         before, self.prefers_source = self.prefers_source, self.lead.value.item() > self.limits.consistency_gap
         if self.prefers_source == before:
             return None
-        leader, by = ("source", 1) if self.prefers_source else ("adapted", -1)
-        return f"the {leader} model is more consistent under a horizontal flip, by {by * self.lead.value.item():.2f}"
+        name, side = ("source", "above") if self.prefers_source else ("adapted", "below")
+        lead, limit = self.lead.value.item(), self.limits.consistency_gap
+        return f"the {name} model predicts: the lead of the source in flip consistency is {lead:.2f}, {side} {limit:g}"
 
     def fuse(self, comparison: Comparison, predicted: Tensor) -> Tensor:
         """Return the logits for a batch where the source is preferred.
