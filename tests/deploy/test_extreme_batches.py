@@ -90,7 +90,7 @@ def test_a_guarded_stream_continues_after_an_extreme_batch(model: nn.Module, str
 
 
 def test_rejections_that_repeat_escalate_level_by_level(model: nn.Module, stream: list[Tensor]) -> None:
-    guard = Guard(ttc.adapt(model, "ttc", small_batches=True), Policy(max_rejections=2))
+    guard = Guard(ttc.adapt(model, "ttc", small_batches=True), Policy(max_rejections=2, source_fraction=0))
     guard(stream[0])
     for _ in range(4):
         with pytest.raises(ttc.TTCError):

@@ -5,7 +5,6 @@ import pickle
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,18 @@ from torch import Tensor, nn
 
 import ttc
 from tests.methods.test_contract import OPTIONS
-from ttc.clustering import Assignment, ClusteringAdapter
-from ttc.core import Adapter, Classifier
+from ttc.core import Adapter
+from ttc.corruptions import corrupt
+from ttc.data import as_tensor
+from ttc.data import embedded as embedded_images
 from ttc.deploy import Event, Guard, Level, Limits, Policy
-from ttc.nn import BatchStatisticsNorm, copy_with_trainable_norms, frozen_copy, source_classifier
+from ttc.models import embedded
+from ttc.nn import source_classifier
 
 Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
 # A flip changes the stripes of the small images, so most tests here do without the comparison with the source model.
 NO_COMPARISON = Policy(source_fraction=0)
+AGREEING = Policy(limits=Limits(consistency_gap=0.9))  # compared, but the adapted model stays preferred
 EVERY_BATCH = Policy(check_every=1, snapshot_every=1, patience=2, source_fraction=0)
 
 
@@ -70,121 +73,25 @@ def test_a_healthy_adapter_predicts_as_without_a_guard(name: str, model: nn.Modu
     assert list(guard.events) == []
     assert guard.mode == "adapting"
     assert guard.stats["images"] == 800
-    assert guard.stats["compared_images"] == 250  # the first two hundred, then a tenth, in whole batches
+    # The first three hundred, then a tenth in whole batches, and those whose entropy is unusual.
+    assert 350 <= guard.stats["compared_images"] < 500
     assert guard.stats["snapshots"] == 2
-
-
-class Collapsing(Adapter):
-    """Predicts well for a while, then collapses into one class, as entropy minimization does on long streams."""
-
-    state_attributes = ("model", "bias")
-    bias = 0.0
-
-    def adapt(self, x: Tensor) -> Tensor:
-        """Return the model's logits, with more for class 0 after every batch."""
-        self.bias += 0.5
-        return self.infer(x)
-
-    def infer(self, x: Tensor) -> Tensor:
-        """Return the same without raising the bias."""
-        with torch.no_grad():
-            logits = self.model(x).logits
-        return logits + max(0.0, self.bias - 10) * torch.eye(4)[0]
-
-
-def test_collapse_escalates_level_by_level(model: nn.Module, labelled: Images) -> None:
-    images, labels = shifted(labelled, 4000, seed=3)
-    seen: list[Event] = []
-    network = frozen_copy(Classifier(model), BatchStatisticsNorm)
-    guard = Guard(Collapsing(network), Policy(source_fraction=0, patience=1000), on_event=seen.append)
-    source, plain = ttc.adapt(model, "source"), Collapsing(frozen_copy(Classifier(model), BatchStatisticsNorm))
-    batches = list(zip(images.split(50), labels.split(50), strict=True))
-    shipped, guarded, bare = (accuracy(predict, batches) for predict in (source, guard, plain))
-    assert bare < shipped - 0.05  # the unguarded one collapsed
-    assert guarded >= shipped - 0.01
-    assert [event.action for event in seen] == ["warn", "rollback", "freeze"]
-    assert all("one class" in event.reason or "effective classes" in event.reason for event in seen)
-    assert seen == list(guard.events)
-    assert guard.stats["rollbacks"] == 2
-    assert guard.mode == "frozen"  # at a healthy state
-    assert guard.adapter.predict(images[:50]).argmax(1).bincount().max() < 25
-
-
-def test_drift_rolls_back_at_once(model: nn.Module, labelled: Images) -> None:
-    images, _ = shifted(labelled, 500, seed=3)
-    guard = Guard(ttc.adapt(model, "tent", optimizer=partial(torch.optim.Adam, lr=0.1)), Policy(source_fraction=0))
-    for batch in images.split(50):
-        guard(batch)
-    assert guard.events[0].action in {"rollback", "source"}
-    assert any("the parameters drifted by" in event.reason for event in guard.events)
-    assert guard.stats["parameter_drift"] <= 0.5 or guard.mode != "adapting"
-
-
-def test_parameters_that_are_not_finite_are_rolled_back(model: nn.Module, stream: list[Tensor]) -> None:
-    guard = Guard(ttc.adapt(model, "tent"))
-    first = guard(stream[0])
-    with torch.no_grad():
-        for parameter in guard.adapter.model.parameters():
-            if parameter.requires_grad:
-                parameter.fill_(float("nan"))
-    assert torch.equal(guard(stream[0]), first)  # rolled back to the initial state, and predicted
-    assert [tuple(event) for event in guard.events] == [
-        (24, "rollback", "the parameters or the running statistics are not finite")
-    ]
-    for _ in range(20):
-        assert guard(stream[1]).isfinite().all()
-
-
-def test_a_step_that_is_not_finite_is_undone_and_reported(model: nn.Module, stream: list[Tensor]) -> None:
-    guard = Guard(ttc.adapt(model, "tent"), EVERY_BATCH)
-    guard(stream[0])
-    assert isinstance(guard.adapter, ClusteringAdapter)
-    guard.adapter.updater.accumulated[0] = torch.full_like(guard.adapter.updater.parameters[0], float("inf"))
-    with pytest.warns(UserWarning, match="was not finite and was undone"):
-        assert guard(stream[1]).isfinite().all()
-    assert "not finite" in guard.events[-1].reason
-    assert guard(stream[2]).isfinite().all()
-    assert guard.adapter.updater.accumulated[0] is None
-
-
-def test_a_batch_whose_gradient_is_not_finite_teaches_nothing(model: nn.Module, stream: list[Tensor]) -> None:
-    def infinite(assignment: Assignment) -> Tensor:
-        return assignment.entropy * (float("inf") if wild else 1.0)
-
-    wild = False
-    adapter = ClusteringAdapter(copy_with_trainable_norms(Classifier(model)), torch.optim.Adam, losses=(infinite,))
-    guard = Guard(adapter, EVERY_BATCH)
-    guard(stream[0])
-    before = adapter.state_dict()["model"]
-    wild = True
-    with pytest.warns(UserWarning, match="the gradient of a batch is not finite: nothing was learned"):
-        assert guard(stream[1]).isfinite().all()
-    assert all(torch.equal(tensor, before[name]) for name, tensor in adapter.state_dict()["model"].items())
-    assert tuple(guard.events[-1]) == (48, "warn", "gradients were not finite (batches dropped: 1)")
-    assert guard.stats["dropped_batches"] == 1
-    wild = False
-    guard(stream[2])
-    assert not all(torch.equal(tensor, before[name]) for name, tensor in adapter.state_dict()["model"].items())
-    assert guard.stats["level"] == 1
 
 
 @pytest.mark.parametrize("small", [False, True])
 def test_hard_streams_end_no_worse_than_the_source(small: bool, model: nn.Module, labelled: Images) -> None:
     images, labels = shifted(labelled, 600, seed=8)
     other, _ = labelled(600, 1.0, 8)
-    order = labels.argsort(stable=True)
     size = 50
-    repeated = images[3:4].expand(size, -1, -1, -1)
     shuffled = list(zip(images.split(size), labels.split(size), strict=True))
     changing = list(zip(other.split(size), labels.split(size), strict=True))
     hard: dict[str, list[tuple[Tensor, Tensor]]] = {
-        "sorted classes": list(zip(images[order].split(size), labels[order].split(size), strict=True)),
-        "one image": [(repeated, labels[3:4].expand(size))] * 12,
+        "one image": [(images[3:4].expand(size, -1, -1, -1), labels[3:4].expand(size))] * 12,
         "alternating domains": [pair for both in zip(shuffled, changing, strict=True) for pair in both],
         "20 passes": shuffled[:4] * 20,
     }
     for name, batches in hard.items():
-        guard = Guard(ttc.adapt(model, "ttc", small_batches=small))
+        guard = Guard(ttc.adapt(model, "tent", small_batches=small))
         source = ttc.adapt(model, "source")
         during, shipped = accuracy(guard, batches), accuracy(source, batches)
         assert during >= shipped - 0.01, (name, during, shipped, guard.events)
@@ -193,16 +100,41 @@ def test_hard_streams_end_no_worse_than_the_source(small: bool, model: nn.Module
         assert after >= shipped - 0.01, (name, after, shipped, guard.events)
 
 
-def test_it_steps_down_when_the_stream_is_healthy_again(model: nn.Module, labelled: Images) -> None:
-    images, _ = shifted(labelled, 1200, seed=8)
-    guard = Guard(ttc.adapt(model, "ttc"), Policy(patience=2, source_fraction=0))
-    for _ in range(6):
-        guard(images[:1].expand(50, -1, -1, -1))
+def test_the_source_predicts_while_classes_arrive_in_order_and_the_adapter_learns_nothing_from_them() -> None:
+    data = embedded_images()
+    order = data.labels[:300].argsort(kind="stable")
+    images = as_tensor(corrupt(data.pixels(range(300)), "spatter", severity=4))
+    ordered, shuffled = images[order].split(50), images.split(50)
+    guard, source = Guard(ttc.adapt(embedded(), "tent")), ttc.adapt(embedded(), "source")
+    before = guard.adapter.state_dict()
+    for batch in ordered:
+        assert torch.equal(guard(batch), source(batch))
+    torch.testing.assert_close(guard.adapter.state_dict(), before, rtol=0, atol=0)
+    assert [event.action for event in guard.events] == ["source"]
+    assert "the lead of the source in flip consistency" in guard.events[0].reason
     assert guard.mode == "source"
-    for batch in images.split(50):
+    assert guard.stats["source_images"] == 300
+    for batch in shuffled:
         guard(batch)
+    assert guard.mode == "adapting"  # the change of the stream counts at once
+    assert guard.events[-1].action == "adapt"
+    assert guard.stats["source_images"] <= 400
+
+
+def test_a_batch_of_repeated_images_is_predicted_by_the_source_and_not_learned_from(
+    model: nn.Module, stream: list[Tensor]
+) -> None:
+    guard, undisturbed = (Guard(ttc.adapt(model, "tent"), NO_COMPARISON) for _ in range(2))
+    guard(stream[0]), undisturbed(stream[0])
+    repeated = stream[1][:2].repeat(10, 1, 1, 1)
+    assert torch.equal(guard(repeated), ttc.adapt(model, "source")(repeated))
+    assert guard.mode == "source"
+    assert torch.equal(guard(stream[2]), undisturbed(stream[2]))
     assert guard.mode == "adapting"
-    assert [event.action for event in guard.events] == ["source", *["step down"] * 4]
+    assert [tuple(event) for event in guard.events] == [
+        (44, "source", "a batch of 20 contains only 2 distinct images"),
+        (68, "adapt", "batches vary again"),
+    ]
 
 
 def test_freeze_resume_rollback_reset(model: nn.Module, stream: list[Tensor]) -> None:
@@ -248,7 +180,7 @@ def test_memory_is_bounded(model: nn.Module, stream: list[Tensor]) -> None:
 
 
 def test_stats_are_numbers(model: nn.Module, stream: list[Tensor]) -> None:
-    guard = Guard(ttc.adapt(model, "ttc"))
+    guard = Guard(ttc.adapt(model, "ttc"), AGREEING)
     before = guard.stats
     guard(stream[0])
     assert before.keys() == guard.stats.keys()
@@ -258,7 +190,7 @@ def test_stats_are_numbers(model: nn.Module, stream: list[Tensor]) -> None:
 
 
 def test_a_rejected_batch_changes_nothing_but_its_count(model: nn.Module, stream: list[Tensor]) -> None:
-    guard, undisturbed = Guard(ttc.adapt(model, "ttc")), Guard(ttc.adapt(model, "ttc"))
+    guard, undisturbed = (Guard(ttc.adapt(model, "ttc"), AGREEING) for _ in range(2))
     guard(stream[0]), undisturbed(stream[0])
     bad: list[Any] = [None, stream[0][0], stream[0].double(), torch.full_like(stream[0], 3e38)]
     for images in bad:
@@ -306,7 +238,7 @@ def test_save_and_to(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> 
 
 def test_single_images(model: nn.Module, labelled: Images) -> None:
     images, labels = shifted(labelled, 300, seed=4)
-    guard = Guard(ttc.adapt(model, "ttc", small_batches=True))
+    guard = Guard(ttc.adapt(model, "ttc", small_batches=True), NO_COMPARISON)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = accuracy(guard, list(zip(images.split(1), labels.split(1), strict=True)))

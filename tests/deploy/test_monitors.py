@@ -7,17 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import ttc
 from ttc.core import Part
 from ttc.deploy import Limits
 from ttc.deploy.monitors import (
     MovingAverage,
-    PredictionDrift,
     PredictionMonitor,
-    SourceMonitor,
     count_dropped_batches,
 )
-from ttc.nn import source_classifier
 
 
 def one_hot(classes: Tensor, count: int, confidence: float = 1.0) -> Tensor:
@@ -67,35 +63,6 @@ def test_extreme_logits_have_a_finite_entropy() -> None:
     monitor = PredictionMonitor(Limits(), recent_images=100, history_images=5000)
     monitor.observe(torch.tensor([[3e38, -3e38], [1.0, 0.0]]))
     assert math.isfinite(monitor.measurements()["entropy"])
-
-
-@pytest.mark.parametrize("classes", [2, 4, 10])
-def test_chance_is_no_prediction_drift_and_ordered_classes_are(classes: int) -> None:
-    generator = torch.Generator().manual_seed(classes)
-    for size in (1, 50, 100):
-        chance, ordered = PredictionDrift(200, 50), PredictionDrift(200, 50)
-        for batch in torch.randint(classes, (3000,), generator=generator).split(size):
-            chance.observe(one_hot(batch, classes))
-            assert not chance.exceeds(1.5)
-        for batch in torch.arange(classes).repeat_interleave(200).split(size):
-            ordered.observe(one_hot(batch, classes))
-        assert ordered.exceeds(1.5)
-
-
-def test_comparing_with_the_source_model_changes_no_adapter(model: nn.Module, stream: list[Tensor]) -> None:
-    adapter = ttc.adapt(model, "ttc", small_batches=True)
-    monitor = SourceMonitor(Limits(), recent_images=100, block=50)
-    source = source_classifier(adapter)
-    logits = adapter(stream[0])
-    before = adapter.state_dict()["model"]
-    for _ in range(5):
-        assert monitor.needs_every_batch()
-        monitor.observe(adapter, source, stream[0], logits)
-    assert monitor.disagreement.samples == 5 * len(stream[0])
-    after = adapter.state_dict()["model"]
-    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
-    own = (source(stream[0]).logits.argmax(1) != logits.argmax(1)).float().mean().item()
-    assert monitor.measurements()["disagreement"] == pytest.approx(own)
 
 
 def test_dropped_batches_are_summed_over_all_parts() -> None:

@@ -17,7 +17,8 @@ class Event(NamedTuple):
 
     Args:
         images: How many images it had predicted by then.
-        action: ``"warn"``, ``"rollback"``, ``"freeze"``, ``"source"``, ``"step down"``, ``"resume"`` or ``"reset"``.
+        action: ``"warn"``, ``"rollback"``, ``"freeze"``, ``"source"``, ``"adapt"``, ``"step down"``, ``"resume"`` or
+            ``"reset"``.
         reason: Why, in words: the signal, or ``"requested"`` when the caller asked for it.
     """
 

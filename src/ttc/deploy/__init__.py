@@ -2,7 +2,8 @@
 
 from ttc.core.callbacks import Event
 from ttc.deploy.batch_job import AdaptationJob, JobSettings
-from ttc.deploy.guard import Guard, Level
+from ttc.deploy.escalation import Level
+from ttc.deploy.guard import Guard
 from ttc.deploy.input_images import InputImages, read_input_images
 from ttc.deploy.onnx_file import write_onnx
 from ttc.deploy.policy import Limits, Policy

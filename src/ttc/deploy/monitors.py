@@ -1,4 +1,4 @@
-"""Label-free signals of failing adaptation: from the predictions alone, and from a comparison with the source model."""
+"""Label-free signals of failing adaptation, from predictions, running statistics and dropped batches."""
 
 import math
 from typing import ClassVar
@@ -6,13 +6,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ttc.core import Adapter, Classifier, Part, freeze_statistics
+from ttc.core import Adapter, Part
 from ttc.core.entropy import softmax_entropy
 from ttc.deploy.policy import Limits
 from ttc.nn import EmaNorm, RunningNorm
 from ttc.nn.normalization import source_energy
-
-MINIMUM_COMPARED = 16  # images before the consistency gap is judged
 
 
 class MovingAverage:
@@ -92,6 +90,11 @@ class PredictionMonitor:
         return None
 
     @property
+    def has_recent(self) -> bool:
+        """Whether there are recent predictions to judge."""
+        return self.histogram.samples > 0
+
+    @property
     def has_history(self) -> bool:
         """Whether there was a healthy check to compare with."""
         return self.usual_classes.samples > 0
@@ -115,134 +118,6 @@ class PredictionMonitor:
             "effective_classes": torch.special.entr(fractions).sum().exp().item() if observed else 0.0,
             "largest_fraction": fractions.max().item() if observed else 0.0,
         }
-
-
-class SourceMonitor:
-    """Detects, without labels, that the source model is the better one, from a fraction of the images.
-
-    Flip consistency is the probability that a model predicts the same class for an image and its horizontal flip; where
-    statistics mislead, the adapted model has less of it than the source. Prediction drift is the change of the class
-    histogram relative to chance: if classes arrive in order, both models drift; if only the domain changes, the adapted
-    one does not.
-
-    Args:
-        limits: The thresholds.
-        recent_images: Images that the averages span.
-        block: Images per class histogram.
-    """
-
-    state_attributes: ClassVar[tuple[str, ...]] = (
-        *("consistency_gap", "disagreement", "source_drift", "adapted_drift", "skipped_batches"),
-    )
-
-    def __init__(self, limits: Limits, recent_images: int, block: int) -> None:
-        self.limits, self.skipped_batches = limits, 0
-        self.consistency_gap, self.disagreement = MovingAverage(recent_images), MovingAverage(recent_images)
-        self.source_drift = PredictionDrift(recent_images, block)
-        self.adapted_drift = PredictionDrift(recent_images, block)
-
-    def observe(self, adapter: Adapter, source: Classifier, x: Tensor, predicted: Tensor) -> None:
-        """Compare the adapted and the source model on a validated batch.
-
-        Args:
-            adapter: The adapter, whose state is not changed.
-            source: The source model.
-            x: The validated batch (N, ...).
-            predicted: The logits (N, K) that the caller received for it.
-        """
-        with torch.no_grad(), freeze_statistics(adapter.model):
-            source_logits, adapted_logits = source(x).logits, _predict_in_context(adapter, x)
-            if not bool(source_logits.isfinite().all() & adapted_logits.isfinite().all()):
-                self.skipped_batches += 1  # NaN would be class 0 in every comparison
-                return
-            if x.ndim == 4:
-                flipped = x.flip(-1)
-                source_consistency = _consistency(source_logits, source(flipped).logits)
-                adapted_consistency = _consistency(adapted_logits, _predict_in_context(adapter, flipped))
-                self.consistency_gap.update((source_consistency - adapted_consistency).float().cpu(), len(x))
-        self.source_drift.observe(source_logits)
-        self.adapted_drift.observe(adapted_logits)
-        disagreement = (source_logits.argmax(1) != predicted.argmax(1)).float().mean()
-        self.disagreement.update(disagreement.cpu(), len(x))
-
-    @property
-    def skipped(self) -> int:
-        """How many comparisons were left out because an output is not finite."""
-        return self.skipped_batches + self.consistency_gap.skipped
-
-    def needs_every_batch(self) -> bool:
-        """Tell whether every batch should be compared: at the start, and while a signal of the source is suspicious."""
-        return (
-            self.disagreement.samples < self.disagreement.span
-            or self.source_drift.ratio.value.item() > self.limits.source_prediction_drift
-            or self.consistency_gap.value.item() > self.limits.consistency_gap
-        )
-
-    def signal(self) -> str | None:
-        """Return why the source model is better now, in words, or None."""
-        now, limits, compared = self.measurements(), self.limits, self.consistency_gap.effective_samples
-        if compared >= MINIMUM_COMPARED:
-            margin = 0.5 / math.sqrt(compared)
-            if now["consistency_gap"] > limits.consistency_gap + margin:
-                return f"the source model is more consistent under a horizontal flip, by {now['consistency_gap']:.2f}"
-        drift = now["adapted_prediction_drift"]
-        if drift > limits.adapted_prediction_drift and self.source_drift.exceeds(limits.source_prediction_drift):
-            return f"classes arrive in order: the predictions drift {drift:.1f} times as far as by chance"
-        return None
-
-    def measurements(self) -> dict[str, float]:
-        """Return the current values by name."""
-        return {
-            "consistency_gap": self.consistency_gap.value.item(),
-            "source_prediction_drift": self.source_drift.ratio.value.item(),
-            "adapted_prediction_drift": self.adapted_drift.ratio.value.item(),
-            "disagreement": self.disagreement.value.item(),
-        }
-
-
-class PredictionDrift:
-    """Measures the distance of the class histogram of a block of images from its history, relative to chance.
-
-    By chance the ratio is 1 on average, with a variance of (π/2 - 1) / (E - 1) for E equally likely classes.
-
-    Args:
-        recent_images: Images that the ratio is averaged over; the history spans five times as many.
-        block: Images per histogram.
-    """
-
-    state_attributes: ClassVar[tuple[str, ...]] = ("block_images", "counts", "history", "ratio", "variance")
-
-    def __init__(self, recent_images: int, block: int) -> None:
-        self.block, self.block_images, self.counts = block, 0, torch.zeros(())
-        self.history = MovingAverage(5 * recent_images)
-        self.ratio, self.variance = MovingAverage(recent_images), MovingAverage(recent_images)
-
-    def exceeds(self, limit: float) -> bool:
-        """Tell whether the ratio exceeds ``limit``, and chance by more than four standard errors."""
-        images = max(1, self.ratio.effective_samples)
-        return self.ratio.value.item() > max(limit, 1 + 4 * math.sqrt(self.variance.value.item() / images))
-
-    def observe(self, logits: Tensor) -> None:
-        """Include the predictions for a batch; a complete block is compared with the history and then joins it."""
-        self.counts = self.counts + _class_counts(logits)
-        self.block_images += len(logits)
-        if self.block_images < self.block:
-            return
-        images, fractions = self.block_images, self.counts / self.block_images
-        self.block_images, self.counts = 0, torch.zeros(())
-        if self.history.samples:
-            self._compare(fractions, images)
-        self.history.update(fractions, images)
-
-    def _compare(self, fractions: Tensor, images: int) -> None:
-        before = self.history.effective_samples
-        pooled = (images * fractions + before * self.history.value) / (images + before)
-        # The expected |difference| per class when both histograms are samples of the pooled one.
-        expected = (pooled * (1 - pooled) * (1 / images + 1 / before) * 2 / math.pi).sqrt()
-        total = expected.sum().clamp(min=1e-6)
-        classes = total.square() / expected.square().sum().clamp(min=1e-12)
-        self.ratio.update((fractions - self.history.value).abs().sum() / total, images)
-        self.variance.update(images * (math.pi / 2 - 1) / (classes - 1).clamp(min=1), images)
 
 
 def statistics_drift(adapter: Adapter) -> float:
@@ -279,16 +154,6 @@ def count_dropped_batches(part: Part) -> int:
 
 def _class_counts(logits: Tensor) -> Tensor:
     return logits.argmax(1).bincount(minlength=logits.shape[1]).cpu()
-
-
-def _predict_in_context(adapter: Adapter, x: Tensor) -> Tensor:
-    """Predict ``x`` with the adapted model, among the images that the adapter predicts it with."""
-    logits: Tensor = adapter.model(adapter.context(x)).logits[-len(x) :]
-    return logits
-
-
-def _consistency(logits: Tensor, flipped: Tensor) -> Tensor:
-    return (_precise(logits).softmax(1) * _precise(flipped).softmax(1)).sum(1).mean()
 
 
 def _precise(logits: Tensor) -> Tensor:

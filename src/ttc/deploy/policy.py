@@ -17,11 +17,10 @@ class Limits:
         parameter_drift: Largest relative distance of the parameters from their initial values, ‖θ - θ₀‖ / ‖θ₀‖.
         statistics_drift: Largest distance of running statistics from the source's, in source standard deviations of a
             layer's input; 1 is the source itself.
-        consistency_gap: Largest lead of the source model in predicting the same class for an image and its flip.
-        source_prediction_drift: Largest change of the source model's class histogram from block to block, where 1 is
-            what chance explains. Unhealthy only together with ``adapted_prediction_drift``: if both models drift, the
-            classes arrive in order.
-        adapted_prediction_drift: The same for the adapted model.
+        consistency_gap: Lead of the source model in flip consistency, the probability of predicting the same class for
+            an image and its horizontal flip, from which the source model predicts (:class:`ttc.deploy.Guard`).
+        source_consistency: Flip consistency of the source model below which it does not predict alone: the
+            probabilities of both models are averaged then.
 
     Raises:
         TTCError: If a limit is not a positive finite number.
@@ -37,8 +36,7 @@ class Limits:
     parameter_drift: float = 0.5
     statistics_drift: float = 5.0
     consistency_gap: float = 0.02
-    source_prediction_drift: float = 1.5
-    adapted_prediction_drift: float = 1.2
+    source_consistency: float = 0.48
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -58,8 +56,9 @@ class Policy:
         max_snapshots: Snapshots of the adapter to store for rollback, besides its initial state.
         snapshot_every: Healthy checks between two snapshots.
         max_events: Events to store in ``guard.events``.
-        source_fraction: Fraction of the images that the source model predicts too, after the first ``recent_images``; 0
-            disables the comparison with the source model.
+        source_fraction: Fraction of the images for which both models are compared while the adapted one leads clearly;
+            in doubt it is every image. 0 disables the comparison: the adapter then predicts until a check is unhealthy.
+        comparison_images: Images that the averages of the comparison span.
         patience: Consecutive healthy checks before the guard steps down by one level.
         max_rejections: Consecutive rejected batches that count as an unhealthy check.
 
@@ -79,6 +78,7 @@ class Policy:
     snapshot_every: int = 10
     max_events: int = 1000
     source_fraction: float = 0.1
+    comparison_images: int = 300
     patience: int = 20
     max_rejections: int = 3
 

@@ -1,0 +1,218 @@
+"""Decide for each batch, without labels, whether the adapted or the source model predicts it."""
+
+import math
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ttc.core import Adapter, Classifier, freeze_statistics
+from ttc.deploy.monitors import MovingAverage
+from ttc.deploy.policy import Limits
+
+PRIOR_LEAD, PRIOR_IMAGES = 0.05, 10  # at first the source model leads by this, as if from that many images
+CONCENTRATION = 0.5  # what a difference in concentration counts for, in units of flip consistency
+HISTOGRAM_IMAGES = 25  # that the histograms span: in effect those of the last batch, unless batches are small
+CHANGE = 3.5  # standard errors between a batch and the average before it, beyond which the stream has changed
+SMALLEST_SPREAD = 0.2  # of the lead from image to image, so that a few alike images are no certainty
+FEWEST_FOR_CHANGE = 8  # images in a batch that can show a change, or repeat
+
+
+class Comparison(NamedTuple):
+    """What both models predict for a batch: logits (N, K), and flip consistencies (N,).
+
+    Flip consistency is the probability that a model predicts the same class for an image and its horizontal flip.
+    """
+
+    source_logits: Tensor
+    adapted_logits: Tensor
+    source_consistency: Tensor
+    adapted_consistency: Tensor
+
+
+class Arbiter:
+    """Prefers the source or the adapted model by their flip consistency, on average over recent images.
+
+    .. math:: \\text{lead} = c_s - c_a + \\tfrac12 \\Big(\\sum_k h_{s,k}^2 - \\sum_k h_{a,k}^2\\Big)
+
+    with the flip consistency c and the mean probabilities h of the source and of the adapted model. Consistency follows
+    accuracy, for both along about the same curve: where a corruption is repaired, the adapted model has more of it;
+    where the statistics of a batch mislead, because its images are of few classes, the source has. The second term
+    makes the adapted model prove more where it spreads over the classes what the source assigns to a few.
+
+    A batch that differs from the average by more than 3.5 standard errors starts a new average, so that a change of the
+    stream counts at once. At first the source is preferred, by as much as ten images can overcome.
+
+    Args:
+        limits: ``consistency_gap`` is the lead from which the source is preferred, ``source_consistency`` the
+            consistency of the source below which it does not predict alone.
+        span: Images that the averages span.
+
+    Attributes:
+        prefers_source: Whether the source model is to predict.
+        repeats: Whether the last batch repeated few images, which the source model predicts as well.
+        skipped_batches: Comparisons that were left out because an output is not finite.
+    """
+
+    state_attributes: ClassVar[tuple[str, ...]] = (
+        *("lead", "source_consistency", "source_histogram", "adapted_histogram", "disagreement", "adapted_entropy"),
+        *("prefers_source", "repeats", "skipped_batches"),
+    )
+
+    def __init__(self, limits: Limits, span: int) -> None:
+        self.limits, self.span = limits, span
+        self.source_histogram, self.adapted_histogram = (MovingAverage(HISTOGRAM_IMAGES) for _ in range(2))
+        self.disagreement, self.adapted_entropy = MovingAverage(span), MovingAverage(span)
+        self.prefers_source = self.repeats = False
+        self.skipped_batches = 0
+        self._restart()
+
+    def judge(self, comparison: Comparison, predicted: Tensor) -> str | None:
+        """Include the comparison of a batch, and decide which model predicts it.
+
+        Args:
+            comparison: What :func:`compare_with_source` returned for it.
+            predicted: The adapter's logits (N, K) for it.
+
+        Returns:
+            Why the other model is preferred from now on, or None if nothing changed.
+        """
+        images = len(predicted)
+        self.source_histogram.update(_probabilities(comparison.source_logits).mean(0).cpu(), images)
+        self.adapted_histogram.update(_probabilities(comparison.adapted_logits).mean(0).cpu(), images)
+        concentration = self.source_histogram.value.square().sum() - self.adapted_histogram.value.square().sum()
+        gap = (comparison.source_consistency - comparison.adapted_consistency).cpu()
+        lead = gap + CONCENTRATION * concentration
+        if self._has_changed(lead):
+            self._restart()
+        self.lead.update(lead.mean(), images)
+        self.source_consistency.update(comparison.source_consistency.mean().cpu(), images)
+        differs = comparison.source_logits.argmax(1) != predicted.argmax(1)
+        self.disagreement.update(differs.float().mean().cpu(), images)
+        before, self.prefers_source = self.prefers_source, self.lead.value.item() > self.limits.consistency_gap
+        if self.prefers_source == before:
+            return None
+        name, side = ("source", "above") if self.prefers_source else ("adapted", "below")
+        lead, limit = self.lead.value.item(), self.limits.consistency_gap
+        return f"the {name} model predicts: the lead of the source in flip consistency is {lead:.2f}, {side} {limit:g}"
+
+    def fuse(self, comparison: Comparison, predicted: Tensor) -> Tensor:
+        """Return the logits for a batch where the source is preferred.
+
+        Args:
+            comparison: What :func:`compare_with_source` returned for it.
+            predicted: The adapter's logits (N, K).
+
+        Returns:
+            Those of the source or, where it is hardly consistent itself, the logarithm of the mean probability of both.
+        """
+        if self.source_consistency.value.item() >= self.limits.source_consistency:
+            return comparison.source_logits
+        both = [logits.to(_precise(logits)).log_softmax(1) for logits in (comparison.source_logits, predicted)]
+        return (torch.logaddexp(*both) - math.log(2)).to(predicted.dtype)
+
+    def judge_variety(self, x: Tensor) -> str | None:
+        """Note whether a batch repeats few images: its statistics are no sample of the stream, nor worth learning.
+
+        Args:
+            x: The batch (N, ...), not necessarily valid.
+
+        Returns:
+            What is new since the batch before, or None.
+        """
+        images = len(x) if isinstance(x, Tensor) and x.ndim > 1 and x.layout is torch.strided else 0
+        distinct = count_distinct(x) if images >= FEWEST_FOR_CHANGE else images
+        before, self.repeats = self.repeats, 2 * distinct < images
+        if self.repeats == before:
+            return None
+        return f"a batch of {images} contains only {distinct} distinct images" if self.repeats else "batches vary again"
+
+    def is_in_doubt(self) -> bool:
+        """Tell whether the next batch is compared in any case: at first, and unless the adapted model leads clearly."""
+        error = 2 * SMALLEST_SPREAD / math.sqrt(self.span)
+        few = self.lead.samples < self.span
+        return few or self.prefers_source or self.lead.value.item() > self.limits.consistency_gap - error
+
+    def is_surprised_by(self, entropies: Tensor) -> bool:
+        """Include the entropies (N,) of adapted predictions; tell whether they are far from those before.
+
+        This costs no forward pass, and shows which of the batches that are not compared otherwise should be.
+        """
+        mean, before = entropies.mean().float().cpu(), self.adapted_entropy.value
+        spread = entropies.std().item() if len(entropies) > 1 else math.inf
+        known = self.adapted_entropy.samples >= FEWEST_FOR_CHANGE
+        self.adapted_entropy.update(mean, len(entropies))
+        return known and abs((mean - before).item()) > 3 * max(spread, 1e-3) / math.sqrt(len(entropies))
+
+    def measurements(self) -> dict[str, float]:
+        """Return the current values by name."""
+        return {
+            "source_lead": self.lead.value.item(),
+            "source_consistency": self.source_consistency.value.item(),
+            "disagreement": self.disagreement.value.item(),
+        }
+
+    def _restart(self) -> None:
+        self.lead, self.source_consistency = MovingAverage(self.span), MovingAverage(self.span)
+        self.lead.update(torch.tensor(PRIOR_LEAD), PRIOR_IMAGES)
+
+    def _has_changed(self, lead: Tensor) -> bool:
+        if len(lead) < FEWEST_FOR_CHANGE or self.lead.samples == PRIOR_IMAGES:
+            return False
+        spread = max(lead.std().item(), SMALLEST_SPREAD)
+        error = spread * math.sqrt(1 / len(lead) + 1 / self.lead.effective_samples)
+        return abs(lead.mean().item() - self.lead.value.item()) > CHANGE * error
+
+
+@torch.no_grad()
+def compare_with_source(adapter: Adapter, source: Classifier, x: Tensor) -> Comparison | None:
+    """Predict a batch and its flip with the source and the adapted network: four forward passes, nothing changes.
+
+    Networks are compared rather than methods, because the fused output of TTC is the same for an image and its flip.
+
+    Args:
+        adapter: The adapter, whose state is not changed.
+        source: The source model.
+        x: The validated batch (N, C, H, W).
+
+    Returns:
+        The comparison, or None if an output is not finite.
+    """
+    flipped = x.flip(-1)
+    with freeze_statistics(adapter.model):
+        source_logits, source_flipped = source(x).logits, source(flipped).logits
+        adapted_logits, adapted_flipped = (_predict_in_context(adapter, images) for images in (x, flipped))
+    consistencies = _consistency(source_logits, source_flipped), _consistency(adapted_logits, adapted_flipped)
+    finite = source_logits.isfinite().all() & (consistencies[0] + consistencies[1]).isfinite().all()
+    return Comparison(source_logits, adapted_logits, *consistencies) if bool(finite) else None
+
+
+def count_distinct(x: Tensor) -> int:
+    """Count the images of a batch that differ from all others.
+
+    Example:
+        >>> count_distinct(torch.stack([torch.zeros(3, 4, 4), torch.ones(3, 4, 4), torch.zeros(3, 4, 4)]))
+        2
+    """
+    pixels = x.flatten(1)
+    weights = torch.arange(1, pixels.shape[1] + 1, device=x.device).sqrt()
+    return len((pixels.float() * weights).sum(1).unique())  # a projection: far cheaper than comparing all pixels
+
+
+def _predict_in_context(adapter: Adapter, x: Tensor) -> Tensor:
+    """Predict ``x`` with the adapted model, among the images that the adapter predicts it with."""
+    logits: Tensor = adapter.model(adapter.context(x)).logits[-len(x) :]
+    return logits
+
+
+def _consistency(logits: Tensor, flipped: Tensor) -> Tensor:
+    """Return the probability (N,) that two predictions for the same image agree."""
+    return (_probabilities(logits) * _probabilities(flipped)).sum(1)
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    return logits.to(_precise(logits)).softmax(1).float()
+
+
+def _precise(logits: Tensor) -> torch.dtype:
+    return torch.promote_types(logits.dtype, torch.float32)

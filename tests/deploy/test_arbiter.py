@@ -1,0 +1,116 @@
+"""Which model is to predict: evidence from both, changes of the stream, repeated images."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttc
+from ttc.deploy import Limits
+from ttc.deploy.arbiter import Arbiter, Comparison, compare_with_source, count_distinct
+from ttc.nn import source_classifier
+
+CLASSES = 4
+
+
+def comparison(source: float, adapted: float, images: int = 50, classes: int = CLASSES) -> Comparison:
+    """Consistencies, with predictions of both models spread over the first ``classes``."""
+    spread = 0.1 * torch.linspace(-1, 1, images)
+    logits = 9 * nn.functional.one_hot(torch.arange(images) % classes, CLASSES).float()
+    even = 9 * nn.functional.one_hot(torch.arange(images) % CLASSES, CLASSES).float()
+    return Comparison(logits, even, source + spread, adapted - spread)
+
+
+def judged(arbiter: Arbiter, batch: Comparison) -> str | None:
+    return arbiter.judge(batch, batch.adapted_logits)
+
+
+def test_the_more_consistent_model_is_preferred_from_the_first_batch_on() -> None:
+    arbiter = Arbiter(Limits(), span=300)
+    assert judged(arbiter, comparison(0.5, 0.7)) is None
+    assert not arbiter.prefers_source
+    other = Arbiter(Limits(), span=300)
+    reason = "the source model predicts: the lead of the source in flip consistency is 0.17, above 0.02"
+    assert judged(other, comparison(0.7, 0.5)) == reason
+    assert other.prefers_source
+
+
+def test_ten_images_of_doubt_are_the_sources() -> None:
+    arbiter = Arbiter(Limits(), span=300)
+    judged(arbiter, comparison(0.6, 0.601, images=1))
+    assert arbiter.prefers_source
+    for _ in range(40):
+        judged(arbiter, comparison(0.6, 0.601, images=1))
+    assert not arbiter.prefers_source
+
+
+def test_a_change_of_the_stream_counts_at_once_and_chance_does_not() -> None:
+    arbiter = Arbiter(Limits(), span=300)
+    for lead in (0.2, 0.18, 0.25, 0.15, 0.21, 0.2, 0.2):
+        judged(arbiter, comparison(0.5, 0.5 + lead))
+    judged(arbiter, comparison(0.5, 0.6))
+    assert not arbiter.prefers_source
+    assert judged(arbiter, comparison(0.7, 0.4)) is not None
+    assert arbiter.prefers_source
+    assert judged(arbiter, comparison(0.5, 0.7)) is not None
+    assert not arbiter.prefers_source
+
+
+def test_spreading_what_the_source_assigns_to_one_class_takes_more_evidence() -> None:
+    spread, concentrated = Arbiter(Limits(), span=300), Arbiter(Limits(), span=300)
+    judged(spread, comparison(0.5, 0.55))
+    judged(concentrated, comparison(0.5, 0.55, classes=1))
+    assert not spread.prefers_source
+    assert concentrated.prefers_source
+
+
+def test_only_a_consistent_source_predicts_alone() -> None:
+    arbiter, batch = Arbiter(Limits(), span=300), comparison(0.7, 0.4, classes=2)
+    judged(arbiter, batch)
+    assert torch.equal(arbiter.fuse(batch, batch.adapted_logits), batch.source_logits)
+    arbiter, batch = Arbiter(Limits(), span=300), comparison(0.4, 0.2, classes=2)
+    judged(arbiter, batch)
+    both = (batch.source_logits.softmax(1) + batch.adapted_logits.softmax(1)) / 2
+    torch.testing.assert_close(arbiter.fuse(batch, batch.adapted_logits).softmax(1), both)
+
+
+def test_doubt_ends_with_a_clear_lead_and_unusual_entropies_return_it() -> None:
+    arbiter = Arbiter(Limits(), span=300)
+    assert arbiter.is_in_doubt()
+    for _ in range(6):
+        judged(arbiter, comparison(0.5, 0.7))
+        assert not arbiter.is_surprised_by(torch.linspace(0.4, 0.6, 50))
+    assert not arbiter.is_in_doubt()
+    assert arbiter.is_surprised_by(torch.linspace(0.9, 1.1, 50))
+
+
+def test_repeated_images_are_noted_once() -> None:
+    arbiter, images = Arbiter(Limits(), span=300), torch.rand(16, 3, 4, 4)
+    assert arbiter.judge_variety(images) is None
+    repeated = images[:3].repeat(6, 1, 1, 1)
+    assert arbiter.judge_variety(repeated) == "a batch of 18 contains only 3 distinct images"
+    assert arbiter.judge_variety(repeated) is None
+    assert arbiter.repeats
+    assert arbiter.judge_variety(images) == "batches vary again"
+    assert arbiter.judge_variety(images[:1]) is None
+    assert count_distinct(torch.zeros(5, 3, 4, 4)) == 1
+    assert count_distinct(images[:, :, :, 1:]) == 16
+
+
+@pytest.mark.parametrize("small", [False, True, "window"])
+def test_a_comparison_changes_no_adapter(small: bool | str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "ttc", small_batches=small)
+    source = source_classifier(adapter)
+    adapter(stream[0])
+    before = adapter.state_dict()
+    found = compare_with_source(adapter, source, stream[0])
+    assert found is not None
+    torch.testing.assert_close(adapter.state_dict(), before, rtol=0, atol=0)
+    assert torch.equal(found.source_logits, source(stream[0]).logits)
+    flipped = source(stream[0].flip(-1)).logits
+    own = (found.source_logits.softmax(1) * flipped.softmax(1)).sum(1)
+    torch.testing.assert_close(found.source_consistency, own)
+    if small == "window":
+        return  # rejects what follows by itself
+    with torch.no_grad():
+        next(p for p in adapter.model.parameters() if p.requires_grad).fill_(float("nan"))
+    assert compare_with_source(adapter, source, stream[0]) is None
