@@ -109,11 +109,11 @@ def test_a_killed_node_loses_no_cell(ray_cluster: RayCluster, place: Path) -> No
 
 
 def test_more_than_a_node_has_is_said_before_waiting(ray_cluster: RayCluster) -> None:
-    for asked, sentence in (
-        ({"gpus": 4}, "a cell needs 4 GPUs and no node of the cluster has more than 0; lower --gpus-per-cell"),
-        ({"cpus": 2}, "a cell needs 2 CPUs and no node of the cluster has more than 1; lower --cpus-per-cell"),
+    for cpus, gpus, sentence in (
+        (1, 4, "a cell needs 4 GPUs and no node of the cluster has more than 0; lower --gpus-per-cell"),
+        (2, 0, "a cell needs 2 CPUs and no node of the cluster has more than 1; lower --cpus-per-cell"),
     ):
-        with pytest.raises(TTCError, match=sentence), RayExecutor(1, ray_cluster.address, **asked):
+        with pytest.raises(TTCError, match=sentence), RayExecutor(1, ray_cluster.address, cpus, gpus):
             pass
 
 
