@@ -4,6 +4,7 @@ import os
 import signal
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 STORE = 100_000_000  # bytes of an object store
@@ -39,7 +40,9 @@ class RayCluster:
         for node in self.workers if self.killed is None else ():
             pid = node.all_processes["raylet"][0].process.pid
             if pid in pids:
-                os.kill(pid, signal.SIGKILL)
+                children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                for process in (pid, *map(int, children)):  # its workers would live on for a second
+                    os.kill(process, signal.SIGKILL)
                 self.killed = node
                 return
 

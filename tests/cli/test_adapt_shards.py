@@ -54,6 +54,7 @@ def test_workers_need_shards(run: Run, folder: Path) -> None:
         run(folder, "--workers", 2)
 
 
+@pytest.mark.slow
 def test_on_a_cluster_as_on_this_machine(run: Run, folder: Path, tmp_path: Path, ray_cluster: RayCluster) -> None:
     run(folder, "--shards", 3, "--out", "here", "--workers", 1)
     output = run(folder, "--shards", 3, "--out", "there", "--executor", "ray", "--address", ray_cluster.address)

@@ -22,6 +22,7 @@ from ttc.errors import TTCError
 pytest.importorskip("ray")
 
 
+@pytest.mark.slow
 def test_a_grid_on_a_cluster_and_again(ray_cluster: RayCluster, place: Path) -> None:
     grid = [*GRID, "--methods", "norm,own_methods:failing", "--corruptions", "fog", "--seeds", "0"]
     ray = ["--executor", "ray", "--address", ray_cluster.address]

@@ -116,7 +116,7 @@ class _StoredSplit(SourceSplit):
     """A source split that was stored as it is: its checksum is that of the images."""
 
     @property
-    def checksum(self) -> str:  # type: ignore[override]
+    def checksum(self) -> str:
         return self.images.checksum
 
 
@@ -169,7 +169,8 @@ class _Shipment:
             self.splits[self._split_key(cell)] = self.executor.put(StoredImages.of(split))
 
     def workload_of(self, cell: Protocol) -> ShippedWorkload:
-        domains = {(domain, cell.images): self.domains[domain, cell.images] for domain in domains_of(cell)}
+        keys: list[tuple[Domain, int | None]] = [(domain, cell.images) for domain in domains_of(cell)]
+        domains = {key: self.domains[key] for key in keys}
         split = self.splits.get(self._split_key(cell)) if cell.source_split else None
         return ShippedWorkload(domains, self.models[self._classes(cell)], split, cell.source_split)
 

@@ -64,11 +64,11 @@ def run_cells(
         try:
             with Display(console, [method_label(cell) for cell in left], len(preparations(left, workload))) as display:
                 for event in run(left, workload, opened, workers, executor):
-                    display.show(event)
                     if event.protocol is not None and event.error is not None:
                         failures.append(f"{event.protocol.describe(event.method)}: {event.error}")
                     elif event.protocol is not None:
-                        finished += 1
+                        finished += 1  # before it is shown, which Ctrl-C may interrupt
+                    display.show(event)
         except KeyboardInterrupt:
             console.print(
                 f"\nstopped: {finished:,} of {plural(len(left), 'cell')} finished and stored in {store}; "

@@ -343,16 +343,21 @@ class _ResultWriter:
 
 
 def _summarize(folder: JobFolder, images: InputImages, predictor: Guard | Adapter) -> dict[str, Any]:
+    count, right, probability, entropy = 0, 0, 0.0, 0.0
+    classes: Counter[str] = Counter()
     with folder.predictions.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+        for row in csv.DictReader(file):  # one at a time: a job may have millions
+            count, classes[row["class"]] = count + 1, classes[row["class"]] + 1
+            probability, entropy = probability + float(row["probability"]), entropy + float(row["entropy"])
+            right += images.labelled and row["class"] == row["label"]
     summary: dict[str, Any] = {
-        "images": len(rows),
-        "mean_probability": round(sum(float(row["probability"]) for row in rows) / len(rows), 4),
-        "mean_entropy": round(sum(float(row["entropy"]) for row in rows) / len(rows), 4),
-        "predicted_classes": dict(Counter(row["class"] for row in rows).most_common()),
+        "images": count,
+        "mean_probability": round(probability / count, 4),
+        "mean_entropy": round(entropy / count, 4),
+        "predicted_classes": dict(classes.most_common()),
     }
     if images.labelled:
-        summary["accuracy"] = round(sum(row["class"] == row["label"] for row in rows) / len(rows), 4)
+        summary["accuracy"] = round(right / count, 4)
     if isinstance(predictor, Guard):
         summary["guard"] = predictor.mode
         summary["guard_events"] = len(folder.events.read_text(encoding="utf-8").splitlines())

@@ -128,16 +128,17 @@ class ShardedJob:
 
 
 def _merged(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    counts = [one["images"] for one in summaries]
+    counts = [int(one["images"]) for one in summaries]
+    total = sum(counts)
     classes: Counter[str] = Counter()
     for one in summaries:
         classes.update(one["predicted_classes"])
 
     def mean(name: str) -> float:
-        weighted = [count * one[name] for count, one in zip(counts, summaries, strict=True)]
-        return round(sum(weighted) / sum(counts), 4)
+        weighted = [count * float(one[name]) for count, one in zip(counts, summaries, strict=True)]
+        return round(sum(weighted) / total, 4)
 
-    merged: dict[str, Any] = {"shards": len(summaries), "images": sum(counts)}
+    merged: dict[str, Any] = {"shards": len(summaries), "images": total}
     merged.update({name: mean(name) for name in ("mean_probability", "mean_entropy")})
     merged["predicted_classes"] = dict(classes.most_common())
     if all("accuracy" in one for one in summaries):
