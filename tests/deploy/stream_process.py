@@ -32,6 +32,7 @@ class Process:
         given = torch.load(folder / "given.pt", weights_only=False)
         self.model: nn.Module = given["model"]
         self.stream: list[Tensor] = given["stream"]
+        self.deep: Tensor = given["deep"]
         self.cases: dict[str, tuple[str, dict[str, Any]]] = given["cases"]
 
     def shard(self, index: int) -> Tensor:
@@ -60,7 +61,15 @@ def compare(process: Process) -> dict[str, Any]:
         adapter.reset()
         again = adapter(process.shard(0))
         results[name] = {"logits": logits, "predicted": predicted, "digest": digest, "again": again}
-    return {"results": results, "guarded": guarded(process), "rejections": rejections(process)}
+    others = {"deep": deep(process), "guarded": guarded(process), "rejections": rejections(process)}
+    return {"results": results, **others}
+
+
+def deep(process: Process) -> list[Tensor]:
+    """Adapt a ResNet in float64, to tell an error from rounding."""
+    torch.manual_seed(0)
+    adapter = ttc.distributed(ttc.adapt(ttc.models.build("resnet20").double(), "ttc", accumulate=1))
+    return [adapter(batch.tensor_split(process.size)[process.rank]) for batch in process.deep]
 
 
 def guarded(process: Process) -> list[Tensor]:
