@@ -36,6 +36,7 @@ NOT_RUN = {  # commands that are only parsed, by how they begin
     "ttc reproduce cifar10c": "takes minutes, or needs downloads",
     "ttc reproduce all": "takes an hour",
     "ttc methods --markdown > docs/methods.md": "is compared with the page by tests/cli/test_methods.py",
+    "torchrun": "starts processes, as tests/deploy/test_shared_stream.py and tests/cli/test_adapt.py do",
     "mv margin.py": "is run by test_a_method_is_added_word_for_word",
     "python -m pytest tests/methods/test_contract.py": "is run by test_a_method_is_added_word_for_word",
     "pip install": "changes the environment",

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -88,6 +90,27 @@ def test_predictions_summary_adaptation_and_events(run: Run, folder: Path, weigh
     assert adapter.config.method == "ttc"
     assert f"results in         {results}" in output
     assert f"{results} is complete; remove it to run again" in run(folder)
+
+
+def test_processes_of_torchrun_give_the_results_of_one(run: Run, folder: Path, weights: Path) -> None:
+    options = ["--method", "ttc", "--seed", "3"]
+    run(folder, "--out", "one", *options)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ttc"]
+    words = ["adapt", "resnet20", folder, "--checkpoint", weights, "--batch-size", 8, "--out", "two", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    shown = subprocess.run(
+        [*launch, *map(str, words)], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("results in         two") == 1
+    expected, found = rows(Path("one/predictions.csv")), rows(Path("two/predictions.csv"))
+    assert [row["path"] for row in found] == [row["path"] for row in expected]
+    for row, other in zip(found, expected, strict=True):
+        assert float(row["probability"]) == pytest.approx(float(other["probability"]), abs=1e-4)
+    assert json.loads(Path("two/progress.json").read_text())["done"] == 30
+    adapter = ttc.load_adaptation(build("resnet20", checkpoint=weights), "two/adaptation.safetensors")
+    assert adapter.relative_change() > 0
+    assert "two is complete" in run(folder, "--out", "two", *options)
 
 
 @pytest.mark.parametrize("guard", ["--guard", "--no-guard"])

@@ -1,4 +1,4 @@
-"""One of several processes that share a stream: ``python stream_process.py FOLDER RANK SIZE TASK``, for the tests."""
+"""One of several processes that share a stream: ``python stream_process.py FOLDER RANK SIZE ENDING``, for the tests."""
 
 import copy
 import os
@@ -21,8 +21,6 @@ from ttc.core import Adapter, LostProcessError
 from ttc.core.checkpoint import state_digest
 from ttc.deploy import Guard, Policy
 
-Task = Callable[["Process"], Any]
-
 
 class Process:
     """What a task works with: the model and the batches that the test saved, and the place among the processes."""
@@ -32,6 +30,7 @@ class Process:
         given = torch.load(folder / "given.pt", weights_only=False)
         self.model: nn.Module = given["model"]
         self.stream: list[Tensor] = given["stream"]
+        self.deep: Tensor = given["deep"]
         self.cases: dict[str, tuple[str, dict[str, Any]]] = given["cases"]
 
     def shard(self, index: int) -> Tensor:
@@ -60,7 +59,15 @@ def compare(process: Process) -> dict[str, Any]:
         adapter.reset()
         again = adapter(process.shard(0))
         results[name] = {"logits": logits, "predicted": predicted, "digest": digest, "again": again}
-    return {"results": results, "guarded": guarded(process), "rejections": rejections(process)}
+    others = {"deep": deep(process), "guarded": guarded(process), "rejections": rejections(process)}
+    return {"results": results, **others}
+
+
+def deep(process: Process) -> list[Tensor]:
+    """Adapt a ResNet in float64, to tell an error from rounding."""
+    torch.manual_seed(0)
+    adapter = ttc.distributed(ttc.adapt(ttc.models.build("resnet20").double(), "ttc", accumulate=1))
+    return [adapter(batch.tensor_split(process.size)[process.rank]) for batch in process.deep]
 
 
 def guarded(process: Process) -> list[Tensor]:
@@ -115,7 +122,7 @@ def message(attempt: Callable[[], object]) -> str:
 
 
 def killed(process: Process) -> dict[str, Any]:
-    """Lose the last process in mid-stream, without a word, in the middle of a batch."""
+    """Lose the last process without a word, in the middle of a batch."""
     adapter = ttc.distributed(ttc.adapt(process.model, "tent"))
     adapter(process.shard(0))
     before = state_digest(adapter)
@@ -126,11 +133,13 @@ def killed(process: Process) -> dict[str, Any]:
 
 
 def late(process: Process) -> dict[str, Any]:
-    """Let the last process arrive long after the others stopped waiting."""
-    adapter = ttc.distributed(ttc.adapt(process.model, "tent"), timeout=TIMEOUTS["late"])
+    """Let the last process arrive when the others have stopped waiting."""
+    group = dist.new_group(timeout=timedelta(seconds=3))
+    assert isinstance(group, dist.ProcessGroup)
+    adapter = ttc.distributed(ttc.adapt(process.model, "tent"), group=group, timeout=3)
     before = state_digest(adapter)
-    if process.rank == process.size - 1:
-        time.sleep(600)  # the test ends it
+    while process.rank == process.size - 1 and not (process.folder / "lost-0.pt").exists():
+        time.sleep(0.2)
     return lost(adapter, process, before)
 
 
@@ -148,18 +157,15 @@ def lost(adapter: Adapter, process: Process, before: str) -> dict[str, Any]:
     }
 
 
-TASKS: dict[str, Task] = {"compare": compare, "killed": killed, "late": late}
-TIMEOUTS = {"compare": 60.0, "killed": 60.0, "late": 3.0}
+ENDINGS = {"killed": killed, "late": late}
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # batches of one image in a shard
     torch.set_num_threads(1)
-    process, task = Process(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])), sys.argv[4]
+    process = Process(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
     store = dist.FileStore(str(process.folder / "store"), process.size)
-    timeout = timedelta(seconds=TIMEOUTS[task])
-    dist.init_process_group("gloo", store=store, rank=process.rank, world_size=process.size, timeout=timeout)
-    torch.save(TASKS[task](process), process.folder / f"{task}-{process.rank}.pt")
-    if task == "compare":
-        dist.barrier()
-        dist.destroy_process_group()
+    minute = timedelta(seconds=60)
+    dist.init_process_group("gloo", store=store, rank=process.rank, world_size=process.size, timeout=minute)
+    torch.save(compare(process), process.folder / f"compared-{process.rank}.pt")
+    torch.save(ENDINGS[sys.argv[4]](process), process.folder / f"lost-{process.rank}.pt")
     os._exit(0)  # no clean-up of a group that has lost a process

@@ -1,10 +1,10 @@
 """One stream over many processes: P processes with shards of a batch equal one with the whole batch."""
 
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -27,7 +27,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "views together": ("ttc", {"views_together": True, "accumulate": 1}),
     "a random view": ("ttc", {"view": GaussianNoise(), "accumulate": 1, "constrain": "all"}),
 }
-SIZES = (2, 4)
+ENDINGS = {2: "late", 4: "killed"}  # how the last of so many processes is lost when all has been compared
+DEEP = torch.rand(2, 13, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
@@ -44,30 +45,52 @@ def batches(labelled: Any) -> list[Tensor]:
     return list((images * torch.tensor([0.5, 0.8, 1.0]).view(1, 3, 1, 1) + 0.1).split(48))
 
 
-def start(folder: Path, size: int, task: str, model: nn.Module, stream: list[Tensor]) -> list[subprocess.Popen[str]]:
-    torch.save({"model": model, "stream": stream, "cases": CASES}, folder / "given.pt")
+class Outcome(NamedTuple):
+    """What each process returned, and what those that were left said when the last was lost."""
+
+    parts: list[Any]
+    left: list[Any]
+
+
+def start(folder: Path, size: int, model: nn.Module, stream: list[Tensor]) -> list[subprocess.Popen[str]]:
+    given = {"model": model, "stream": stream, "cases": CASES, "deep": DEEP}
+    torch.save(given, folder / "given.pt")
     return [
         subprocess.Popen(
-            [sys.executable, str(WORKER), str(folder), str(rank), str(size), task], stderr=subprocess.PIPE, text=True
+            [sys.executable, str(WORKER), str(folder), str(rank), str(size), ENDINGS[size]],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for rank in range(size)
     ]
 
 
-def results(folder: Path, task: str, ranks: range) -> list[Any]:
-    return [torch.load(folder / f"{task}-{rank}.pt", weights_only=False) for rank in ranks]
+def wait(processes: list[subprocess.Popen[str]], expected: list[int]) -> None:
+    try:
+        for process, code in zip(processes, expected, strict=True):
+            _, errors = process.communicate(timeout=300)
+            assert process.returncode == code, errors
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
-@pytest.fixture(scope="module", params=SIZES)
-def compared(
+@pytest.fixture(scope="module", params=ENDINGS)
+def outcome(
     request: pytest.FixtureRequest, source: nn.Module, batches: list[Tensor], tmp_path_factory: pytest.TempPathFactory
-) -> list[Any]:
-    """What each of the processes returned."""
+) -> Outcome:
+    """Run as many processes as the parameter says."""
     size, folder = request.param, tmp_path_factory.mktemp("shared")
-    for process in start(folder, size, "compare", source, batches):
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-    return results(folder, "compare", range(size))
+    last = -signal.SIGKILL if ENDINGS[size] == "killed" else 0
+    wait(start(folder, size, source, batches), [*[0] * (size - 1), last])
+    parts = [torch.load(folder / f"compared-{rank}.pt", weights_only=False) for rank in range(size)]
+    return Outcome(parts, [torch.load(folder / f"lost-{rank}.pt", weights_only=False) for rank in range(size - 1)])
+
+
+@pytest.fixture
+def compared(outcome: Outcome) -> list[Any]:
+    return outcome.parts
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +115,18 @@ def test_many_processes_equal_one(name: str, compared: list[Any], alone: dict[st
     assert len({part["digest"] for part in parts}) == 1, "the adapters of the processes are not equal bit for bit"
     first = torch.cat([part["again"] for part in parts])
     torch.testing.assert_close(first, alone[name]["logits"][0], rtol=0, atol=1e-5)
+
+
+def test_a_deep_network_agrees_where_rounding_does_not_matter(compared: list[Any]) -> None:
+    adapter = ttc.adapt(deep_network(), "ttc", accumulate=1)
+    for index, batch in enumerate(DEEP):
+        joined = torch.cat([part["deep"][index] for part in compared])
+        torch.testing.assert_close(joined, adapter(batch), rtol=0, atol=1e-9)
+
+
+def deep_network() -> nn.Module:
+    torch.manual_seed(0)
+    return ttc.models.build("resnet20").double()
 
 
 def test_the_cases_learn_something(alone: dict[str, dict[str, Any]], source: nn.Module, batches: list[Tensor]) -> None:
@@ -142,8 +177,7 @@ def test_methods_that_cannot_share_a_stream_say_so(compared: list[Any]) -> None:
     )
     assert "(BatchRenorm) cannot share a stream between processes" in messages["delta"]
     assert messages["selected"] == (
-        "the layer 'network.1' (CachingNorm) cannot share a stream between processes: run in one, or choose norm, tent, "
-        "eta or ttc"
+        "propagate='selected' cannot share a stream between processes: run it in one, or leave that out"
     )
     assert messages["compiled"] == (
         "a compiled network cannot share a stream between processes; adapt without compile=True"
@@ -154,25 +188,8 @@ def test_methods_that_cannot_share_a_stream_say_so(compared: list[Any]) -> None:
     assert "cannot be pickled; save it with adapter.save(path)" in messages["pickle"]
 
 
-@pytest.fixture
-def lost(
-    request: pytest.FixtureRequest, source: nn.Module, batches: list[Tensor], tmp_path: Path
-) -> Iterator[list[Any]]:
-    """Start three processes of which the last is lost; return what the others said."""
-    processes = start(tmp_path, 3, request.param, source, batches)
-    try:
-        for process in processes[:2]:
-            _, errors = process.communicate(timeout=120)
-            assert process.returncode == 0, errors
-        yield results(tmp_path, request.param, range(2))
-    finally:
-        processes[2].kill()
-        processes[2].communicate()
-
-
-@pytest.mark.parametrize("lost", ["killed", "late"], indirect=True)
-def test_a_process_that_is_lost_ends_the_others(lost: list[Any]) -> None:
-    for part in lost:
+def test_a_process_that_is_lost_ends_the_others(outcome: Outcome) -> None:
+    for part in outcome.left:
         assert len(part["messages"]) == 2
         assert "another process of the stream has stopped, or did not arrive within" in part["messages"][0]
         assert part["seconds"] < 60

@@ -98,7 +98,7 @@ class Part:
 
 
 def share_parts_(part: Part, processes: Processes) -> None:
-    """Let a part and those that it is made of share a stream."""
-    part.processes = processes
+    """Let a part and those that it is made of share a stream; those come first, as one of them may reject it."""
     for inner in part.parts():
         inner.share_stream_(processes)
+    part.processes = processes

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.core import Adapter, Classifier
 from ttc.core.checkpoint import state_digest
-from ttc.core.processes import Processes
+from ttc.core.processes import ALONE, Processes
 from ttc.core.statistics import StatisticsLayer
 from ttc.deploy.process_group import GroupProcesses
 from ttc.errors import TTCError
@@ -72,9 +72,13 @@ def distributed(
     device = adapter.device if on_gpu else torch.device("cpu")
     processes = GroupProcesses(group, device, timeout=timeout, whole_batches=batches == "whole")
     _require_equal(adapter, processes)
-    for network in adapter.networks():
-        _check_network(network)
     adapter.share_stream_(processes)
+    try:
+        for network in adapter.networks():
+            _check_network(network)
+    except TTCError:
+        adapter.share_stream_(ALONE)
+        raise
     for network in adapter.networks():
         _share_network_(network, processes)
     return adapter

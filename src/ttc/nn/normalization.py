@@ -76,7 +76,7 @@ class StatisticsNorm(StatisticsLayer):
         if not self.processes.active:
             return mean, variance
         means, variances = self.processes.stack(torch.stack([mean, variance])).double().unbind(1)  # (P, C) each
-        weights = torch.tensor(self.processes.fractions()).to(means)[:, None]
+        weights = torch.tensor(self.processes.fractions(), dtype=means.dtype, device=means.device)[:, None]
         total = (weights * means).sum(0)
         spread = (weights * (variances + (means - total).square())).sum(0)
         count = self._count_values(x)
