@@ -1,14 +1,17 @@
 import dataclasses
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from tests.bench.conftest import workload
-from ttc.bench import Row, Spec, Store
+from tests.bench.conftest import made_place, workload
+from ttc.bench import Row, Spec, Store, source_cache
 from ttc.bench.grid import Grid, cells
 from ttc.bench.runner import RunEvent, evaluate_cell, pending, preparations, run
 from ttc.core import Adapter
+from ttc.data import corrupted_images
 from ttc.errors import TTCError
 from ttc.methods import METHODS, Method
 
@@ -110,6 +113,60 @@ def test_data_that_changed_meanwhile_is_noticed(place: Path) -> None:
     (cell,) = cells(Grid((Spec("norm"),), ("clean",), images=12), workload())
     with pytest.raises(TTCError, match="the images of clean 0 changed while the grid ran"):
         evaluate_cell(workload(), dataclasses.replace(cell, data_checksum="other"))
+
+
+def test_a_folder_that_changes_during_a_run_fails_its_cells_and_keeps_the_finished_ones(place: Path) -> None:
+    grid = Grid((Spec("norm"), Spec("tent")), ("clean",), images=12, batch_sizes=(4,))
+    found = workload()
+    wanted = cells(grid, found)
+    with Store(Path("a.sqlite")) as store:
+        events = run(wanted, found, store)
+        assert next(event for event in events if event.protocol).error is None
+        Image.new("RGB", (16, 16)).save(place / "photos" / "blue" / "00.png")
+        (failed,) = (event for event in events if event.protocol)
+        assert "00.png changed after photos was opened" in str(failed.error)
+        assert "finished results stay valid, run the command again" in str(failed.error)
+        before = recorded(store)
+        changed = cells(grid, workload())
+        assert not {cell.hash for cell in changed} & set(before)  # other images, other cells
+        assert all(event.error is None for event in run(changed, workload(), store))
+        after = recorded(store)
+    assert same(after[wanted[0].hash], before[wanted[0].hash])
+
+
+def test_images_of_every_kind_and_size_are_one_stream(place: Path) -> None:
+    for number, (mode, size) in enumerate([("L", (40, 30)), ("CMYK", (17, 90)), ("RGB", (200, 20)), ("1", (16, 16))]):
+        ending = "jpg" if mode in ("L", "CMYK") else "png"
+        Image.new(mode, size, 1 if mode != "CMYK" else (0, 90, 30, 10)).save(place / f"photos/red/x{number}.{ending}")
+    found = workload(dataset="imagefolder:photos@16")
+    with Store(Path("a.sqlite")) as store:
+        wanted = cells(Grid((Spec("norm"),), ("fog",), batch_sizes=(8,)), found)
+        (done,) = (event for event in run(wanted, found, store) if event.protocol)
+    assert done.error is None
+    assert wanted[0].images == 40
+    unfitted = workload()
+    with Store(Path("b.sqlite")) as store, pytest.raises(TTCError, match=r"pixels, .*: set a size.*PATH@224"):
+        list(run(cells(Grid((Spec("norm"),), ("fog",)), unfitted), unfitted, store))
+
+
+def test_a_stream_holds_a_few_batches_of_pixels(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "large").mkdir()
+    made_place(place / "large", per_class=100)
+    monkeypatch.setattr(corrupted_images, "CHUNK", 20)
+    monkeypatch.setattr(source_cache, "BATCH", 20)
+    found = workload(dataset="imagefolder:large/photos@64")
+    whole = 300 * 64 * 64 * 3
+    grid = Grid((Spec("source"), Spec("norm")), ("contrast",), batch_sizes=(20,))
+    with Store(Path("a.sqlite")) as store:
+        list(run(cells(dataclasses.replace(grid, images=40), found), found, store))  # imports and layers, once
+        wanted = cells(grid, found)
+        tracemalloc.start()  # of NumPy and Python; torch has one batch
+        try:
+            assert all(event.error is None for event in run(wanted, found, store))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < whole / 3, f"{peak:,} bytes were held of {whole:,}"
 
 
 def test_a_method_that_does_not_fit_the_model_fails_in_its_cell(place: Path) -> None:

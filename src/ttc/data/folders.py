@@ -57,7 +57,8 @@ class FolderImages:
             if image.shape != images[0].shape:
                 raise TTCError(
                     f"{path} has {image.shape[1]} x {image.shape[0]} pixels, {paths[0].name} "
-                    f"{images[0].shape[1]} x {images[0].shape[0]}: set a size, such as size=224, to fit both"
+                    f"{images[0].shape[1]} x {images[0].shape[0]}: set a size, such as size=224 or "
+                    "imagefolder:PATH@224, to fit both"
                 )
         side = self.fitting.side if self.fitting else 0
         return np.stack(images) if images else np.empty((0, side, side, 3), np.uint8)

@@ -32,6 +32,7 @@ CLAIMS = (
     Greater("TTC improves on the source model.", "TTC", "SOURCE"),
     Greater("Statistics of the batch alone improve on the source model.", "NORM", "SOURCE"),
     Greater("TENT improves on batch statistics alone.", "TENT", "NORM"),
+    Greater("The gain is more than that of averaging over the flip.", "TTC", "TENT + flip"),
 )
 
 

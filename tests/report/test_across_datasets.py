@@ -1,0 +1,90 @@
+"""One page about several datasets: verdicts side by side, and explanations that numbers confirm or not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.bench.conftest import protocol
+from ttc.errors import TTCError
+from ttc.report.across_datasets import Column, across_datasets, read_columns
+from ttc.report.findings import Cell, Claim, Findings, ResultTable, Value, write_findings
+
+
+def main_study(
+    study: str,
+    model: str,
+    averages: dict[str, float],
+    differences: dict[str, float],
+    verdict: str = "holds",
+) -> Findings:
+    cell = protocol(model=model, corruptions=("frost",), textures="original frost", images=5000)
+    record = Cell(cell.hash, json.loads(cell.json()), {"accuracy": 0.5}, {}, {}, 7200.0, "now")
+    accuracy = {row: {"average": Value(value, 0.2)} for row, value in averages.items()}
+    odd = {row: {"points": Value(value, 0.1, 1.0)} for row, value in differences.items()}
+    cost = {"TTC": {"ms per image": Value(12.0), "peak memory (MB)": Value(30.0), "forward passes": Value(2.0)}}
+    tables = (
+        ResultTable(study, "Accuracy", ("average",), accuracy),
+        ResultTable(f"{study}-odd-rows", "Odd", ("points",), odd),
+        ResultTable(f"{study}-cost-table", "Cost", ("ms per image",), cost),
+    )
+    claims = (Claim("TTC improves on TENT.", verdict, "TTC − TENT: +1.84 points (+1.68 to +2.01)"),)
+    return Findings(study, "t", "a", "real", "h", tables, claims, cells=(record,))
+
+
+CIFAR100 = main_study("cifar100c", "resnet56-b", {"SOURCE": 40.0, "NORM": 55.0}, {"NORM − TTC": -2.0})
+UNFIT = main_study("cifar100c", "resnet56-b", {"SOURCE": 8.0, "NORM": 52.0}, {})
+IMAGENET = main_study(
+    "imagenetc",
+    "lite0:efficientnet_lite0",
+    {"SOURCE": 30.0},
+    {"T3A (M = 1) − SOURCE": -3.0, "T3A − SOURCE": 0.5, "ETA − NORM, contrast": -30.0},
+    "does not hold",
+)
+CIFAR10 = main_study("cifar10c", "embedded", {}, {"ETA (ε = 0.05) − NORM": 0.0, "ETA − NORM": 1.0})
+
+
+def page(**columns: Findings) -> str:
+    return across_datasets([Column(name, [findings]) for name, findings in columns.items()])
+
+
+def line(text: str, start: str) -> list[str]:
+    return next(row for row in text.splitlines() if row.startswith(f"| {start}")).strip("| ").split(" | ")
+
+
+def test_claims_stand_side_by_side_with_their_intervals() -> None:
+    text = page(one=CIFAR100, other=IMAGENET)
+    assert line(text, "claim") == ["claim", "CIFAR-100, resnet56-b", "ImageNet, efficientnet_lite0", "holds on"]
+    assert line(text, "TTC improves") == [
+        "TTC improves on TENT.",
+        "holds: +1.84 (+1.68 to +2.01)",
+        "does not hold: +1.84 (+1.68 to +2.01)",
+        "1 of 2",
+    ]
+    assert line(text, "SOURCE")[1:] == ["40.0 ± 0.20", "30.0 ± 0.20"]
+    assert "| CIFAR-100, resnet56-b | 5,000 | 1 | 24 | 0 | original frost | 1 | 2.0 |" in text
+
+
+def test_explanations_are_confirmed_or_dropped_by_numbers() -> None:
+    text = page(a=CIFAR10, b=CIFAR100, b_none=UNFIT, c=IMAGENET)
+    assert text.count("CIFAR-100, resnet56-b") == page(a=CIFAR10, b=CIFAR100, c=IMAGENET).count("CIFAR-100, resnet56-b")
+    assert line(text, "SOURCE 8.8")[2:] == ["SOURCE 40.0 → 8.0, NORM 55.0 → 52.0 (b_none)", "confirmed"]
+    assert line(text, "NORM above")[-1] == "confirmed"
+    assert line(text, "T3A below")[-1] == "confirmed"
+    assert line(text, "ETA level")[-1] == "confirmed"
+    assert line(text, "ETA 4.9")[2:] == ["contrast −30.00 ± 0.10 (paper +1.0)", "dropped"]
+
+
+def test_what_was_not_run_is_not_tested() -> None:
+    text = page(c=IMAGENET)
+    assert line(text, "SOURCE 8.8")[-1] == "not tested"
+    assert line(page(b=CIFAR100), "SOURCE 8.8")[-1] == "not tested"
+    assert line(text, "ETA level")[-1] == "not tested"
+
+
+def test_columns_are_read_from_folders_in_the_order_of_the_datasets(tmp_path: Path) -> None:
+    with pytest.raises(TTCError, match="has no main table: run ttc reproduce cifar100c --profile real"):
+        read_columns(tmp_path)
+    for name, findings in (("a", IMAGENET), ("z", CIFAR10)):
+        write_findings(findings, tmp_path / name / f"{findings.study}.json")
+    assert [column.folder for column in read_columns(tmp_path)] == ["z", "a"]
