@@ -13,7 +13,7 @@ from ttc.report.libraries import LIBRARIES
 
 
 def invoke(*words: str) -> str:
-    result = CliRunner().invoke(app, ["demo", *words], catch_exceptions=False)
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["demo", *words], catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout
 

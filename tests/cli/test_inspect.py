@@ -25,6 +25,14 @@ def test_a_zoo_model_is_described() -> None:
     assert "warning" not in text
 
 
+def test_it_fits_a_narrow_terminal() -> None:
+    words = ["inspect", "imagenet-resnet50", "--batch-size", "1"]
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words, catch_exceptions=False)
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("warning               batch of one") for line in lines)
+
+
 def test_a_batch_of_one_is_warned_of() -> None:
     assert "batch of one" in shown("resnet20", "--batch-size", "1")
 

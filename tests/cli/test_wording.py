@@ -1,6 +1,6 @@
 import pytest
 
-from ttc.cli.wording import decimal, duration, plural
+from ttc.cli.wording import decimal, duration, plural, print_line
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,19 @@ def test_one_thing_is_singular() -> None:
 
 def test_times_have_their_natural_unit() -> None:
     assert [duration(seconds) for seconds in (0.2, 59, 90, 7200)] == ["1 s", "59 s", "1.5 min", "2.0 h"]
+
+
+def test_a_line_is_folded_to_the_terminal_and_whole_in_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_line("title", "words " * 8 + "/a/path-that-is-longer/than-the-line/by-far", 10)
+    assert capsys.readouterr().out.splitlines() == [
+        "title     words words words words words",
+        "          words words words",
+        "          /a/path-that-is-longer/than-the-line/by-far",
+    ]
+    monkeypatch.delenv("COLUMNS")
+    print_line("title", "words " * 99, 10)
+    print_line("title", "", 10)
+    assert [len(line) for line in capsys.readouterr().out.splitlines()] == [10 + 6 * 99 - 1, 5]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption
-from ttc.cli.wording import StatisticsOption
+from ttc.cli.wording import StatisticsOption, print_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -173,17 +173,6 @@ def _local_device(device: str) -> str:
     return f"cuda:{rank}" if device == "cuda" and rank is not None else device
 
 
-def _print_line(title: str, text: str) -> None:
-    """Print a line of the summary, folded to the width of the terminal."""
-    import shutil
-    import textwrap
-
-    width = max(40, shutil.get_terminal_size((100, 24)).columns)
-    lines = textwrap.wrap(text, width - TITLE, break_long_words=False, break_on_hyphens=False)
-    for i, line in enumerate(lines):
-        typer.echo(f"{'' if i else title:<{TITLE}}{line}")
-
-
 def _export(job: "AdaptationJob", adapter: "Adapter", path: Path, second_view: bool) -> None:
     """Write the ONNX file, unless the guard gave the adaptation up."""
     from ttc.deploy.guard import SOURCE
@@ -195,7 +184,7 @@ def _export(job: "AdaptationJob", adapter: "Adapter", path: Path, second_view: b
             f"no {path} was written: the guard found the source model better and ended with it, so there is no adapted "
             f"model to export; {job.folder.events} has the reasons, --no-guard adapts without it"
         )
-    _print_line("exported", str(export_job(job, adapter, path, second_view=second_view)))
+    print_line("exported", str(export_job(job, adapter, path, second_view=second_view)), TITLE)
 
 
 def _prepare(images: "InputImages", name: str, network: "nn.Module", size: int | None) -> "InputImages":
@@ -245,8 +234,8 @@ def _print_summary(summary: Mapping[str, Any], folder: Path, table: str) -> None
         write_parquet(folder / "predictions.csv")
     for name, value in summary.items():
         if name != "skipped":
-            _print_line(name.replace("_", " "), _format(value))
-    _print_line("results in", str(folder))
+            print_line(name.replace("_", " "), _format(value), TITLE)
+    print_line("results in", str(folder), TITLE)
 
 
 def _report_skipped(skipped: Mapping[str, str], folder: Path) -> None:

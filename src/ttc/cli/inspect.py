@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ttc.cli.wording import StatisticsOption
+from ttc.cli.wording import StatisticsOption, print_line
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from torch import nn
+
+TITLE = 22  # columns of the titles, those of ttc.core.Inspection too
 
 
 def inspect(
@@ -47,14 +49,15 @@ def inspect(
 
     network = build(model, None, checkpoint, statistics, pretrained=dataset is not None)  # else no download
     found = inspect_model(network, head=head, batch_size=batch_size)
-    typer.echo(str(found))
+    for line in str(found).splitlines():
+        print_line(line[:TITLE].rstrip(), line[TITLE:], TITLE)
     if model in MODELS:
-        typer.echo(f"input                 {MODELS[model].expects(found.num_classes)}")
+        print_line("input", MODELS[model].expects(found.num_classes), TITLE)
     for other in fitting_variants(model, checkpoint):
-        typer.echo(f"also fits             {other}: {MODELS[other].expects(found.num_classes)}")
+        print_line("also fits", f"{other}: {MODELS[other].expects(found.num_classes)}", TITLE)
     if dataset is not None:
         for title, text in _accuracy(network, model, checkpoint, dataset, images):
-            typer.echo(f"{title:<22}{text}")
+            print_line(title, text, TITLE)
 
 
 def _accuracy(

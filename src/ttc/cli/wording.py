@@ -1,5 +1,9 @@
-"""Numbers, counts and times as the commands print them, and options that several commands share."""
+"""Numbers, counts, times and lines as the commands print them, and options that several commands share."""
 
+import os
+import shutil
+import sys
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
@@ -50,3 +54,18 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
+
+def print_line(title: str, text: str, column: int) -> None:
+    """Print a titled line, folded to the width of the terminal; whole where there is none, so that files have it so.
+
+    Args:
+        title: What the line is about.
+        text: The line.
+        column: Where the text starts.
+    """
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    width = max(20, shutil.get_terminal_size().columns - column) if known else sys.maxsize
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    for i, line in enumerate(lines or [""]):
+        typer.echo(f"{'' if i else title:<{column}}{line}".rstrip())
