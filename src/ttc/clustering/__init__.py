@@ -10,7 +10,9 @@ from ttc.clustering.assignment import (
     mean_of_views,
 )
 from ttc.clustering.augmix import augmix
+from ttc.clustering.balance import ConfidenceWeights, PriorBalance
 from ttc.clustering.batch_augmentation import BatchAugmentation, Normalize
+from ttc.clustering.class_prior import ClassPrior, correct_logits
 from ttc.clustering.contrast import contrastive_loss
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, conservative_entropy, entropy, similarity
@@ -57,7 +59,9 @@ __all__ = [
     "BatchAugmentation",
     "BelowMeanEntropy",
     "ClassBalanced",
+    "ClassPrior",
     "ClusteringAdapter",
+    "ConfidenceWeights",
     "Diversity",
     "FisherPenalty",
     "Fuse",
@@ -68,6 +72,7 @@ __all__ = [
     "OptimizerFactory",
     "PatchShuffle",
     "Penalty",
+    "PriorBalance",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomView",
@@ -86,6 +91,7 @@ __all__ = [
     "batches_for",
     "conservative_entropy",
     "contrastive_loss",
+    "correct_logits",
     "default_optimizer",
     "entropy",
     "first_view",
