@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ttc import TTCError
-from ttc.clustering import Assignment, ConfidenceWeights, Diversity, PriorBalance, softmax_entropy
+from ttc.clustering import Assignment, ConfidenceWeights, Diversity, WindowedDiversity, softmax_entropy
 
 
 def assignment(logits: torch.Tensor) -> Assignment:
@@ -26,30 +26,29 @@ def test_the_mean_entropy_of_small_batches_is_a_moving_average() -> None:
     torch.testing.assert_close(weight, expected.exp())
 
 
-def test_with_the_uniform_prior_the_gradient_is_that_of_diversity() -> None:
+def test_over_a_full_window_the_gradient_is_that_of_diversity() -> None:
     logits = torch.randn(20, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    (found,) = torch.autograd.grad(PriorBalance(20)(logits, torch.full((20, 4), 0.25)).mean(), logits)
+    (found,) = torch.autograd.grad(WindowedDiversity(20)(assignment(logits)).mean(), logits)
     (expected,) = torch.autograd.grad(Diversity()(assignment(logits)).mean(), logits)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-6)
 
 
-def test_a_prior_equal_to_the_predictions_leaves_nothing_to_balance() -> None:
-    logits = torch.tensor([[2.0, 0.0, 0.0]]).repeat(10, 1).requires_grad_(True)
-    loss = PriorBalance(10)(logits, logits.detach().softmax(1))
-    torch.testing.assert_close(loss, torch.zeros(10))
+def test_equally_frequent_classes_leave_nothing_to_balance() -> None:
+    logits = 3 * torch.eye(3).repeat(4, 1)
+    torch.testing.assert_close(WindowedDiversity(12)(assignment(logits)), torch.zeros(12))
 
 
 def test_single_images_are_drawn_to_the_class_that_was_predicted_least() -> None:
-    balance, prior = PriorBalance(10), torch.full((1, 3), 1 / 3)
+    balance = WindowedDiversity(10)
     for _ in range(20):
-        balance(torch.tensor([[4.0, 0.0, -4.0]]), prior)
+        balance(assignment(torch.tensor([[4.0, 0.0, -4.0]])))
     logits = torch.zeros(1, 3, requires_grad=True)
-    (gradient,) = torch.autograd.grad(balance(logits, prior).sum(), logits)
+    (gradient,) = torch.autograd.grad(balance(assignment(logits)).sum(), logits)
     assert gradient[0].argmax() == 0
     assert gradient[0].argmin() == 2
 
 
-@pytest.mark.parametrize("part", [ConfidenceWeights, PriorBalance])
+@pytest.mark.parametrize("part", [ConfidenceWeights, WindowedDiversity])
 def test_an_empty_window_is_rejected(part: type) -> None:
     with pytest.raises(TTCError, match="window"):
         part(0)

@@ -94,8 +94,8 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
     origin = [p.detach().clone() for p in parameters]
     optimizer = torch.optim.Adam(parameters, lr=5e-3)
     estimate, classes, outputs, waiting = LiteralPrior(4), 4, [], 0
-    mean_entropy, predicted, expected = None, torch.full((4,), 0.25), torch.full((4,), 0.25)
-    for step, x in enumerate(stream):
+    mean_entropy, predicted = None, torch.full((4,), 0.25)
+    for x in stream:
         n = len(x)
         views = model(torch.cat([x, x.flip(3)]))
         logits = (views[:n] + views[n:]) / 2
@@ -107,12 +107,9 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
         batch_mean = entropy.detach().mean()
         mean_entropy = batch_mean if mean_entropy is None else mean_entropy + amount * (batch_mean - mean_entropy)
         p = logits.softmax(1)
-        if step == 0:
-            predicted = expected = prior.mean(0)
         predicted = predicted + amount * (p.detach().mean(0) - predicted)
-        expected = expected + amount * (prior.mean(0) - expected)
         loss = (torch.exp(mean_entropy - entropy.detach()) * entropy).sum()
-        loss = loss + (p * (predicted / expected).log()).sum()
+        loss = loss + (p * (4 * predicted).log()).sum()
         (loss / 100).backward()
         waiting += n
         if waiting >= 100:

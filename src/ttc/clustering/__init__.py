@@ -10,7 +10,7 @@ from ttc.clustering.assignment import (
     mean_of_views,
 )
 from ttc.clustering.augmix import augmix
-from ttc.clustering.balance import ConfidenceWeights, PriorBalance
+from ttc.clustering.balance import ConfidenceWeights, WindowedDiversity
 from ttc.clustering.batch_augmentation import BatchAugmentation, Normalize
 from ttc.clustering.class_prior import ClassPrior, correct_logits
 from ttc.clustering.contrast import contrastive_loss
@@ -72,7 +72,6 @@ __all__ = [
     "OptimizerFactory",
     "PatchShuffle",
     "Penalty",
-    "PriorBalance",
     "RandomResizedCrop",
     "RandomRotation",
     "RandomView",
@@ -85,6 +84,7 @@ __all__ = [
     "Supports",
     "Updater",
     "View",
+    "WindowedDiversity",
     "assign",
     "augmix",
     "batch_mean",

@@ -35,38 +35,31 @@ class ConfidenceWeights(Selector):
         return torch.exp(self.average - value)
 
 
-class PriorBalance(Part):
-    """Draws the classes that are predicted, averaged over a window of images, towards a class prior.
+class WindowedDiversity(Part):
+    """Draws the prediction averaged over a window of images towards equally frequent classes.
 
-    .. math:: L(x) = \\sum_k p_k(x) \\log(\\bar p_k / \\bar\\pi_k)
+    .. math:: L(x) = \\sum_k p_k(x) \\log(K \\bar p_k)
 
-    with the mean prediction p̄ and the mean prior π̄ constant in the backward pass. For a window of one batch its mean
-    has the gradient of KL(p̄, π̄), and with the uniform prior that of minus the entropy of the mean prediction
-    (:class:`ttc.clustering.Diversity`), but it does not need a batch: a single image has it too.
+    with the average p̄ constant in the backward pass. Over a window of one batch its mean has the gradient of minus the
+    entropy of the mean prediction (:class:`ttc.clustering.Diversity`), but it works for single images too.
 
     Args:
-        window: The number of images over which predictions and priors are averaged.
+        window: The number of images over which predictions are averaged.
     """
 
-    state_attributes: ClassVar[tuple[str, ...]] = ("averages",)
+    state_attributes: ClassVar[tuple[str, ...]] = ("average",)
 
     def __init__(self, window: int = 100) -> None:
         self.window = _positive(window)
-        self.averages: Tensor | None = None  # (2, K): of predictions and of priors
+        self.average: Tensor | None = None  # (K,); None stands for the uniform distribution
 
-    def __call__(self, logits: Tensor, prior: Tensor) -> Tensor:
-        """Return the loss of each sample, (N,).
-
-        Args:
-            logits: Logits (N, K), not corrected by the prior.
-            prior: The class prior of each sample, (N, K).
-        """
+    def __call__(self, assignment: Assignment) -> Tensor:
+        logits = assignment.logits
         probability = logits.softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        means = torch.stack([probability.detach().mean(0), prior.mean(0).to(probability)])
-        start = prior.mean(0).to(probability).expand(2, -1) if self.averages is None else self.averages.to(means)
-        self.averages = torch.lerp(start, means, image_fraction(len(logits), self.window))
-        predicted, expected = self.averages.clamp(min=1e-6)
-        return (probability * (predicted / expected).log()).sum(1)
+        classes, mean = logits.shape[1], probability.detach().mean(0)
+        old = torch.full_like(mean, 1 / classes) if self.average is None else self.average.to(mean)
+        self.average = torch.lerp(old, mean, image_fraction(len(logits), self.window))
+        return (probability * (classes * self.average.clamp(min=1e-6)).log()).sum(1)
 
 
 def image_fraction(count: int, window: int) -> float:

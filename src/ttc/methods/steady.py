@@ -11,9 +11,9 @@ from ttc.clustering import (
     ClassPrior,
     ConfidenceWeights,
     OptimizerFactory,
-    PriorBalance,
     Updater,
     View,
+    WindowedDiversity,
     correct_logits,
     default_optimizer,
     horizontal_flip,
@@ -48,7 +48,7 @@ class Steady(Adapter):
         views: The views of a batch, predicted in one pass.
         prior: Estimates the class prior; None takes the uniform one.
         weigh: The weight of each sample.
-        balance: The loss that draws the predicted classes towards the prior; None leaves it out.
+        balance: The loss that draws the average prediction towards equally frequent classes; None leaves it out.
         pull: The fraction by which parameters return to those of the source after each step.
         learn_every: Learn from every so many batches; 0 never learns.
     """
@@ -63,7 +63,7 @@ class Steady(Adapter):
         views: Sequence[View],
         prior: ClassPrior | None,
         weigh: ConfidenceWeights | None,
-        balance: PriorBalance | None,
+        balance: WindowedDiversity | None,
         pull: float,
         learn_every: int,
     ) -> None:
@@ -80,7 +80,7 @@ class Steady(Adapter):
             logits = self._logits(x)
         self.batches += 1
         prior = self._prior(logits, update=True)
-        if learns and self.updater(self._loss(logits, prior), len(x)):
+        if learns and self.updater(self._loss(logits), len(x)):
             self._pull_to_source()
         self._follow_domain()
         return correct_logits(logits, prior)
@@ -104,16 +104,16 @@ class Steady(Adapter):
         wide = torch.promote_types(logits.dtype, torch.float32)
         return torch.full_like(logits, 1 / logits.shape[1], dtype=wide)
 
-    def _loss(self, logits: Tensor, prior: Tensor) -> Tensor:
+    def _loss(self, logits: Tensor) -> Tensor:
         """Return the weighted entropy plus the balance, scaled to a step's images.
 
-        The entropy is that of the prediction without the prior: learning from corrected ones amplifies the prior.
+        Both are of the prediction without the prior: learning from corrected ones amplifies the prior.
         """
         assignment = Assignment(logits, softmax_entropy(logits), ())
         weights = 1.0 if self.weigh is None else self.weigh(assignment)
         losses = weights * assignment.entropy
         if self.balance is not None:
-            losses = losses + self.balance(logits, prior)
+            losses = losses + self.balance(assignment)
         return losses.sum() / max(SAMPLES_PER_STEP, len(losses))
 
     @torch.no_grad()
@@ -146,9 +146,10 @@ def steady(
     The A-step predicts the image and its flip in one pass, with statistics pooled over the stream
     (:class:`ttc.nn.PooledNorm`), and multiplies the mean prediction by a class prior estimated from predictions near in
     time (:class:`ttc.clustering.ClassPrior`); in a shuffled stream that prior is uniform. The U-step minimizes the
-    entropy of the mean prediction, weighted by exp(H̄ - H), plus Σ p log(p̄ / π̄), which draws the average prediction
-    towards the prior. One step per 100 images, accumulated over smaller batches; after it, parameters return to those
-    of the source by ``pull``. When the statistics of a layer leave what its pool explains, all pools restart.
+    entropy of the mean prediction, weighted by exp(H̄ - H), plus Σ p log(K p̄), which draws the prediction averaged
+    over 100 images (10 per class, if that is more) towards equally frequent classes. One step per 100 images,
+    accumulated over smaller batches; after it, parameters return to those of the source by ``pull``. When the statistics
+    of a layer leave what its pool explains, all pools restart.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no
     statistics to pool, and everything else is the same. Not a published method.
@@ -160,7 +161,7 @@ def steady(
         pool: Whether to pool statistics over the stream; else layers use those of the batch.
         class_prior: Whether to estimate the class prior; else it is uniform.
         weighting: Whether to weight samples by confidence.
-        balance: Whether to draw the mean prediction towards the class prior.
+        balance: Whether to draw the average prediction towards equally frequent classes.
         pull: The fraction by which parameters return to those of the source after each step, in [0, 1].
     """
     if learn_every < 0:
@@ -184,7 +185,7 @@ def steady(
         views=views,
         prior=ClassPrior(classes) if class_prior else None,
         weigh=ConfidenceWeights(SAMPLES_PER_STEP) if weighting else None,
-        balance=PriorBalance(max(SAMPLES_PER_STEP, IMAGES_PER_CLASS * classes)) if balance else None,
+        balance=WindowedDiversity(max(SAMPLES_PER_STEP, IMAGES_PER_CLASS * classes)) if balance else None,
         pull=pull,
         learn_every=learn_every,
     )

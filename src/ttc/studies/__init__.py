@@ -1,4 +1,4 @@
-"""The paper's tables and figures, and all methods in all scenarios, one file each, on top of the benchmark."""
+"""The paper's tables and figures, and studies of all methods, one file each, on top of the benchmark."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ PAPER = (
     *("cifar10c", "cifar100c", "imagenetc", "resnet50", "components", "augmentations", "batch-size", "collapse"),
     *("probabilities", "density", "ambiguities"),
 )
-NAMES = (*PAPER, "field")
+NAMES = (*PAPER, "field", "regret")
 __all__ = ["NAMES", "PAPER", "study_named"]
 
 
