@@ -113,6 +113,7 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
         (loss / 100).backward()
         waiting += n
         if waiting >= 100:
+            optimizer.param_groups[0]["lr"] = 5e-3 * (1 - 0.8 * (1 - math.exp(estimate.weights[0])))
             optimizer.step()
             optimizer.zero_grad()
             waiting = 0

@@ -37,6 +37,7 @@ IMAGES_PER_CLASS = 10  # over how many images per class predictions are balanced
 LARGE = 500  # classes from which on the paper takes SGD
 TOLERANCE = 16.0  # streams of one domain stay below 12, also with ordered classes; a new domain lies beyond 30
 CORRELATED_TOLERANCE = 3.0  # how much more a pool tolerates, relatively, where neighbouring images share classes
+CORRELATED_CAUTION = 0.8  # the part of the learning rate that is left out there
 
 
 class Steady(Adapter):
@@ -80,8 +81,10 @@ class Steady(Adapter):
             logits = self._logits(x)
         self.batches += 1
         prior = self._prior(logits, update=True)
-        if learns and self.updater(self._loss(logits), len(x)):
-            self._pull_to_source()
+        if learns:
+            self._set_learning_rate()
+            if self.updater(self._loss(logits), len(x)):
+                self._pull_to_source()
         self._follow_domain()
         return correct_logits(logits, prior)
 
@@ -116,6 +119,12 @@ class Steady(Adapter):
             losses = losses + self.balance(assignment)
         return losses.sum() / max(SAMPLES_PER_STEP, len(losses))
 
+    def _set_learning_rate(self) -> None:
+        """Learn more slowly where neighbouring images share classes: such batches do not show what the model lacks."""
+        factor = 1.0 if self.prior is None else 1 - CORRELATED_CAUTION * self.prior.correlation
+        for group, rate in zip(self.updater.optimizer.param_groups, self.updater.learning_rates, strict=True):
+            group["lr"] = rate * factor
+
     @torch.no_grad()
     def _pull_to_source(self) -> None:
         source = self.initial_tensors
@@ -148,8 +157,9 @@ def steady(
     time (:class:`ttc.clustering.ClassPrior`); in a shuffled stream that prior is uniform. The U-step minimizes the
     entropy of the mean prediction, weighted by exp(H̄ - H), plus Σ p log(K p̄), which draws the prediction averaged
     over 100 images (10 per class, if that is more) towards equally frequent classes. One step per 100 images,
-    accumulated over smaller batches; after it, parameters return to those of the source by ``pull``. When the statistics
-    of a layer leave what its pool explains, all pools restart.
+    accumulated over smaller batches; after it, parameters return to those of the source by ``pull``. When statistics
+    of a layer leave what its pool explains, all pools restart. Where neighbouring images share classes, which the prior
+    finds out, the learning rate is a fifth and pools tolerate more.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no
     statistics to pool, and everything else is the same. Not a published method.
