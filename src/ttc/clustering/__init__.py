@@ -10,7 +10,9 @@ from ttc.clustering.assignment import (
     mean_of_views,
 )
 from ttc.clustering.augmix import augmix
+from ttc.clustering.balance import ConfidenceWeights, WindowedDiversity
 from ttc.clustering.batch_augmentation import BatchAugmentation, Normalize
+from ttc.clustering.class_prior import ClassPrior, correct_logits
 from ttc.clustering.contrast import contrastive_loss
 from ttc.clustering.cycle import ClusteringAdapter, Step
 from ttc.clustering.losses import Diversity, Loss, SimilarityPreserving, conservative_entropy, entropy, similarity
@@ -57,7 +59,9 @@ __all__ = [
     "BatchAugmentation",
     "BelowMeanEntropy",
     "ClassBalanced",
+    "ClassPrior",
     "ClusteringAdapter",
+    "ConfidenceWeights",
     "Diversity",
     "FisherPenalty",
     "Fuse",
@@ -80,12 +84,14 @@ __all__ = [
     "Supports",
     "Updater",
     "View",
+    "WindowedDiversity",
     "assign",
     "augmix",
     "batch_mean",
     "batches_for",
     "conservative_entropy",
     "contrastive_loss",
+    "correct_logits",
     "default_optimizer",
     "entropy",
     "first_view",

@@ -27,6 +27,7 @@ _MODULES = (
     "eta",
     "tipi",
     "ttc",
+    "steady",
     "lame",
     "shot_im",
     "delta",

@@ -11,6 +11,7 @@ from ttc.nn.normalization import (
     WindowNorm,
     track_statistics,
 )
+from ttc.nn.pooling import PooledNorm, restart_changed_pools_, set_pool_tolerance_
 from ttc.nn.preparation import (
     below_top,
     copy_with_trainable_norms,
@@ -27,6 +28,7 @@ __all__ = [
     "BatchStatisticsNorm",
     "BlendNorm",
     "EmaNorm",
+    "PooledNorm",
     "RobustNorm",
     "RunningNorm",
     "SourceNorm",
@@ -40,6 +42,8 @@ __all__ = [
     "replace_batch_norms_",
     "replace_norms_",
     "require_source_images",
+    "restart_changed_pools_",
+    "set_pool_tolerance_",
     "source_classifier",
     "source_statistics",
     "track_statistics",

@@ -12,7 +12,7 @@ PAPER = (
     *("cifar10c", "cifar100c", "imagenetc", "resnet50", "components", "augmentations", "batch-size", "collapse"),
     *("probabilities", "density", "ambiguities"),
 )
-NAMES = (*PAPER, "severity", "few-images", "field")
+NAMES = (*PAPER, "severity", "few-images", "field", "regret")
 __all__ = ["NAMES", "PAPER", "study_named"]
 
 

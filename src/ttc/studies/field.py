@@ -9,8 +9,8 @@ from ttc.studies.measurements import Measurements
 from ttc.studies.study import ALL, THREE, Entry, Scale, Study
 
 METHODS = (
-    *("source", "norm", "t3a", "lame", "tent", "eta", "eata", "tipi", "ttc", "shot-im", "sar", "rdumb", "deyo", "come"),
-    *("roid", "delta", "tsd", "tast", "memo", "cotta", "rotta", "rmt", "tesla", "adacontrast"),
+    *("source", "norm", "t3a", "lame", "tent", "eta", "eata", "tipi", "ttc", "steady", "shot-im", "sar", "rdumb"),
+    *("deyo", "come", "roid", "delta", "tsd", "tast", "memo", "cotta", "rotta", "rmt", "tesla", "adacontrast"),
 )
 SCENARIOS = (
     *("per-domain", "continual", "mixed", "gradual", "label-shift(alpha=0.1)", "long-tailed(ratio=10)"),

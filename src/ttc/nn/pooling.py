@@ -1,0 +1,155 @@
+"""Statistics pooled over the stream while it stays one domain, and restarted when it does not."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ttc.errors import TTCError
+from ttc.nn.normalization import StatisticsNorm, update_weight
+
+
+class PooledNorm(StatisticsNorm):
+    """Normalizes with statistics pooled over the stream, more with recent ones the further the two are apart.
+
+    The pool starts as the source statistics, which count for ``source_count`` images; a batch of N then has the weight
+    N / (M + N) in a pool of M images, and M grows up to ``window``. Beside it, an exponential average over about
+    ``recent`` images, the batch included, follows the stream closely. Their squared distance, in units of what sampling
+    alone explains,
+
+    .. math:: r = \\mathrm{mean}_c \\frac{(\\mu^{recent}_c - \\mu^{pool}_c)^2}{v_c / n}
+
+    with v the variance of the means of single images and n the effective number of recent images, is about 1 in a
+    stable stream. The layer normalizes with ``pool + (1 - tolerance / r)₊ · (recent - pool)``. The batch at hand is
+    part of both, at any size, and no gradient passes through the statistics. An implausible batch counts less, an
+    absurd one is rejected (:func:`ttc.nn.normalization.update_weight`). With ``tracking`` off nothing is stored.
+
+    Args:
+        layer: The layer to replace.
+        source_count: The number of images that the source statistics count for.
+        window: The largest number of images that the pool counts for.
+        recent: The number of images that the recent average remembers.
+        tolerance: The distance r up to which the pool alone is used; a buffer, so that it may follow the stream.
+        rows_per_image: How many rows of a batch are views of one image.
+    """
+
+    uses_batch = updates = True
+    mean: Tensor
+    variance: Tensor
+    recent_mean: Tensor
+    recent_variance: Tensor
+    spread: Tensor
+    images: Tensor
+    distance: Tensor
+    tolerance: Tensor
+
+    def __init__(
+        self,
+        layer: _BatchNorm | StatisticsNorm,
+        *,
+        source_count: float = 16.0,
+        window: float = 1000.0,
+        recent: float = 32.0,
+        tolerance: float = 16.0,
+        rows_per_image: int = 1,
+    ) -> None:
+        super().__init__(layer)
+        if self.mean is None or self.variance is None:
+            raise TTCError(
+                "a BatchNorm of the model stores no source statistics to start from; choose a method such as 'norm'"
+            )
+        if min(source_count, rows_per_image, tolerance) <= 0 or recent <= 1 or window < recent:
+            raise TTCError(
+                "a pool counts images: some of the source, more than one recent one, and no fewer in its window"
+            )
+        self.keep_source_()
+        self.window, self.recent, self.rows_per_image = window, recent, rows_per_image
+        self.tracking = True
+        for name in ("mean", "variance"):  # own copies, precise enough for small weights
+            stored = getattr(self, name)
+            precise = stored.to(torch.promote_types(stored.dtype, torch.float32), copy=True)
+            setattr(self, name, precise)
+            self.register_buffer(f"recent_{name}", precise.clone())
+        self.register_buffer("spread", torch.zeros_like(self.mean))
+        for name, value in {"images": source_count, "distance": 0.0, "tolerance": tolerance}.items():
+            self.register_buffer(name, torch.full_like(self.mean[0], value))
+        self.source_count = source_count
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, variance = self._track(x.detach()) if self.has_variance(x) else (self.mean, self.variance)
+        if x.dtype == mean.dtype:
+            return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
+        wide = [None if p is None else p.to(mean.dtype) for p in (self.weight, self.bias)]
+        return F.batch_norm(x.to(mean.dtype), mean, variance, *wide, False, 0.0, self.eps).to(x.dtype)
+
+    @torch.no_grad()
+    def _track(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the statistics to normalize a batch with; store the new pool while tracking."""
+        x = x.to(self.mean.dtype)
+        variance, mean = torch.var_mean(x, dim=[0, *range(2, x.ndim)], correction=0)  # (C,) each
+        plausible = update_weight(self, mean, variance)
+        count = len(x) / self.rows_per_image
+        weight = plausible * count / (self.images + plausible * count)
+        kept = plausible * (1 - (1 - 1 / self.recent) ** count)
+        pool = _mixture(self.mean, self.variance, mean, variance, weight)
+        recent = _mixture(self.recent_mean, self.recent_variance, mean, variance, kept)
+        spread = self._spread(x, recent[0], count)
+        # The weights of recent images: those of the batch are equal, older ones fall off exponentially.
+        effective = 1 / (kept**2 / count + (1 - kept) ** 2 / (2 * self.recent))
+        noise = spread / effective
+        distance = ((recent[0] - pool[0]).square() / (noise + 1e-12)).mean()
+        if self.tracking:
+            # New tensors, not written in place: the backward pass of another view may still need the old ones.
+            (self.mean, self.variance), (self.recent_mean, self.recent_variance) = pool, recent
+            self.spread, self.distance = spread, distance
+            self.images = (self.images + plausible * count).clamp(max=self.window)
+        trust = (1 - self.tolerance / distance.clamp(min=1e-9)).clamp(min=0)  # in the recent statistics
+        return torch.lerp(pool[0], recent[0], trust), torch.lerp(pool[1], recent[1], trust)
+
+    def _spread(self, x: Tensor, centre: Tensor, count: float) -> Tensor:
+        """Return the moving average of the variance of the means of single images, (C,)."""
+        means = x.mean(list(range(2, x.ndim))) if x.ndim > 2 else x
+        new = (means - centre).square().mean(0)
+        seen = (self.images - self.source_count).clamp(min=0)
+        return torch.lerp(self.spread, new, count / (seen + count))
+
+    @torch.no_grad()
+    def restart_(self) -> None:
+        """Forget the pool: it becomes the recent statistics, and counts for as many images as those."""
+        self.mean, self.variance = self.recent_mean.clone(), self.recent_variance.clone()
+        self.images = self.images.clamp(max=self.recent)
+
+
+def restart_changed_pools_(model: nn.Module) -> bool:
+    """Restart the pools of a model if the statistics of a layer left what its pool explains; return whether.
+
+    A layer left its pool when the last distance it measured is beyond 1.4 times its tolerance. Noise shows in layers in
+    the middle of a network, colours in the first ones, so that one layer suffices and all pools restart together.
+
+    Args:
+        model: A model with :class:`PooledNorm` layers; without them there is nothing to restart.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, PooledNorm)]
+    if not layers or not bool(torch.stack([layer.distance / layer.tolerance for layer in layers]).max() > CHANGED):
+        return False
+    for layer in layers:
+        layer.restart_()
+    return True
+
+
+def set_pool_tolerance_(model: nn.Module, tolerance: float) -> None:
+    """Set how far recent statistics may lie from the pool in every :class:`PooledNorm` of a model."""
+    for layer in model.modules():
+        if isinstance(layer, PooledNorm):
+            layer.tolerance = torch.full_like(layer.tolerance, tolerance)
+
+
+CHANGED = 1.4  # the distance, in tolerances, from which on the pool is given up: the recent statistics have 30 % there
+
+
+def _mixture(
+    mean: Tensor, variance: Tensor, new_mean: Tensor, new_variance: Tensor, weight: Tensor | float
+) -> tuple[Tensor, Tensor]:
+    """Mix two sets of statistics, with the distance of the means in the variance."""
+    apart = new_mean - mean
+    return mean + weight * apart, variance + weight * (new_variance - variance) + weight * (1 - weight) * apart.square()

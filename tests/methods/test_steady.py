@@ -1,0 +1,195 @@
+"""STEADY against a plain transcription of its steps, and what its options leave out."""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import ttc
+from ttc.methods.steady import Steady
+
+MEMORIES, STRENGTHS = (2, 8, 32, 128), (0.1, 0.5, 2.0, 8.0)
+
+
+class LiteralPool(nn.Module):
+    """The statistics of (2N, C, H, W): two views per image, the pool, the recent average, their distance."""
+
+    def __init__(self, layer: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = layer.weight, layer.bias, layer.eps
+        mean, var = layer.running_mean, layer.running_var
+        assert mean is not None
+        assert var is not None
+        self.pool = self.recent = torch.stack([mean, var + mean.square()])  # first and second moment
+        self.spread, self.images, self.seen = torch.zeros_like(mean), 16.0, 0.0
+        self.distance, self.tolerance = 0.0, 16.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = len(x) / 2
+        with torch.no_grad():
+            batch = torch.stack([x.mean((0, 2, 3)), x.square().mean((0, 2, 3))])
+            weight, forget = n / (self.images + n), (31 / 32) ** n
+            self.pool = (1 - weight) * self.pool + weight * batch
+            self.recent = forget * self.recent + (1 - forget) * batch
+            spread = (x.mean((2, 3)) - self.recent[0]).square().mean(0)
+            self.spread = (self.seen * self.spread + n * spread) / (self.seen + n)
+            effective = 1 / ((1 - forget) ** 2 / n + forget**2 / 64)
+            self.distance = float(((self.recent[0] - self.pool[0]).square() / (self.spread / effective)).mean())
+            self.images, self.seen = min(1000.0, self.images + n), min(984.0, self.seen + n)
+            share = max(0.0, 1 - self.tolerance / self.distance)
+            (m, v), (mr, vr) = ((s[0], s[1] - s[0].square()) for s in (self.pool, self.recent))
+            mean, var = m + share * (mr - m), v + share * (vr - v)
+        return F.batch_norm(x, mean, var, self.weight, self.bias, False, 0.0, self.eps)
+
+
+class LiteralPrior:
+    """The hypotheses on the class prior, one after another, image by image."""
+
+    def __init__(self, classes: int) -> None:
+        self.hypotheses = [(1 - 1 / m, k) for m in MEMORIES for k in STRENGTHS]
+        self.start = [math.log(0.5)] + [math.log(0.5 / 16)] * 16
+        self.weights, self.classes = list(self.start), classes
+        self.past: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in self.hypotheses]
+
+    def prior(self, labels: list[Tensor], past: list[Tensor], i: int, decay: float, strength: float) -> Tensor:
+        every = past + labels
+        total, weights = torch.full((self.classes,), strength / self.classes), strength
+        for j, label in enumerate(every):
+            if j != len(past) + i:
+                total = total + decay ** abs(len(past) + i - j) * label
+                weights += decay ** abs(len(past) + i - j)
+        return total / weights
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        p, found = list((logits / 1.5).softmax(1)), [torch.full_like(logits, 1 / self.classes)]
+        log_weights = [a + (w - a) * (299 / 300) ** len(p) for a, w in zip(self.start, self.weights, strict=True)]
+        for h, (decay, strength) in enumerate(self.hypotheses):
+            corrected, plain = self.past[h]
+            priors = [self.prior(p, plain, i, decay, strength) for i in range(len(p))]
+            log_weights[h + 1] += sum(
+                float((self.classes * (a * b).sum()).log()) for a, b in zip(p, priors, strict=True)
+            )
+            labels = p
+            for _ in range(3):
+                labels = [a * b / (a * b).sum() for a, b in zip(p, priors, strict=True)]
+                priors = [self.prior(labels, corrected, i, decay, strength) for i in range(len(p))]
+            self.past[h] = (corrected + labels, plain + p)
+            found.append(torch.stack(priors))
+        weights = torch.tensor(log_weights).softmax(0)
+        self.weights = weights.log().tolist()
+        return torch.einsum("h,hnk->nk", weights, torch.stack(found))
+
+
+def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
+    model = copy.deepcopy(source).eval().requires_grad_(False)
+    for name, layer in list(model.named_modules()):
+        if isinstance(layer, nn.BatchNorm2d):
+            model.set_submodule(name, LiteralPool(layer))
+    pools = [layer for layer in model.modules() if isinstance(layer, LiteralPool)]
+    parameters = [p.requires_grad_(True) for layer in pools for p in (layer.weight, layer.bias)]
+    origin = [p.detach().clone() for p in parameters]
+    optimizer = torch.optim.Adam(parameters, lr=5e-3)
+    estimate, classes, outputs, waiting = LiteralPrior(4), 4, [], 0
+    mean_entropy, predicted = None, torch.full((4,), 0.25)
+    for x in stream:
+        n = len(x)
+        views = model(torch.cat([x, x.flip(3)]))
+        logits = (views[:n] + views[n:]) / 2
+        prior = estimate(logits.detach())
+        outputs.append((logits + (classes * prior).log()).detach())
+        log_p = logits.log_softmax(1)
+        entropy = -(log_p.exp() * log_p).sum(1)
+        amount = 1 - 0.99**n
+        batch_mean = entropy.detach().mean()
+        mean_entropy = batch_mean if mean_entropy is None else mean_entropy + amount * (batch_mean - mean_entropy)
+        p = logits.softmax(1)
+        predicted = predicted + amount * (p.detach().mean(0) - predicted)
+        loss = (torch.exp(mean_entropy - entropy.detach()) * entropy).sum()
+        loss = loss + (p * (4 * predicted).log()).sum()
+        (loss / 100).backward()
+        waiting += n
+        if waiting >= 100:
+            optimizer.param_groups[0]["lr"] = 5e-3 * (1 - 0.8 * (1 - math.exp(estimate.weights[0])))
+            optimizer.step()
+            optimizer.zero_grad()
+            waiting = 0
+            with torch.no_grad():
+                for parameter, start in zip(parameters, origin, strict=True):
+                    parameter.copy_(0.997 * parameter + 0.003 * start)
+        changed = any(layer.distance / layer.tolerance > 1.4 for layer in pools)
+        for layer in pools:
+            if changed:
+                layer.pool, layer.images, layer.seen = layer.recent, min(32.0, layer.images), min(16.0, layer.seen)
+            layer.tolerance = 16 * (1 + 3 * (1 - math.exp(estimate.weights[0])))
+    return outputs
+
+
+def test_steady_follows_its_steps(model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "steady", accelerate=False)
+    batches = [
+        *stream,
+        *(batch[:7] for batch in stream),
+        *(1 - batch for batch in stream),
+    ]  # smaller, then a new domain
+    for x, expected in zip(batches, transcription(model, batches), strict=True):
+        torch.testing.assert_close(adapter(x), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_a_new_domain_restarts_the_pools(model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "steady")
+    for batch in stream * 4:
+        adapter(batch)
+    before = float(adapter.model.network.body[1].images)  # type: ignore[union-attr, index, operator]
+    for batch in stream[:2]:
+        adapter(1 - batch)
+    assert float(adapter.model.network.body[1].images) < before  # type: ignore[union-attr, index, operator]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"flip": False},
+        {"pool": False},
+        {"class_prior": False},
+        {"weighting": False},
+        {"balance": False},
+        {"pull": 0.5},
+        {"learn_every": 0},
+        {"learn_every": 2},
+    ],
+)
+def test_every_part_matters(options: dict[str, Any], model: nn.Module, stream: list[Tensor]) -> None:
+    whole, reduced = ttc.adapt(model, "steady"), ttc.adapt(model, "steady", **options)
+    batches = [batch[batch.mean((1, 2, 3)).argsort()] for batch in stream] * 3  # ordered, so that the prior has work
+    outputs = [(whole(batch), reduced(batch)) for batch in batches]
+    assert not torch.allclose(*outputs[-1])
+    assert all(one.isfinite().all() for pair in outputs for one in pair)
+
+
+def test_without_learning_parameters_stay(model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "steady", learn_every=0)
+    assert isinstance(adapter, Steady)
+    for batch in stream * 3:
+        adapter(batch)
+    source = dict(model.named_parameters())
+    for name, parameter in adapter.model.network.named_parameters():
+        assert torch.equal(parameter, source[name])
+
+
+def test_the_first_single_image_is_predicted_much_as_by_the_source(model: nn.Module, stream: list[Tensor]) -> None:
+    image = stream[0][:1]
+    both = torch.cat([image, image.flip(3)])
+    with torch.no_grad():
+        expected = copy.deepcopy(model).eval()(both).mean(0, keepdim=True)
+    found = ttc.adapt(model, "steady")(image)
+    assert (found.softmax(1) - expected.softmax(1)).abs().max() < 0.2
+
+
+@pytest.mark.parametrize(("option", "value"), [("learn_every", -1), ("pull", 1.5)])
+def test_invalid_options_are_rejected(option: str, value: Any, model: nn.Module) -> None:
+    with pytest.raises(ttc.TTCError, match=option):
+        ttc.adapt(model, "steady", **{option: value})

@@ -1,0 +1,112 @@
+"""Pooled statistics: the weight of a batch, that they do not depend on its size, and that a new domain is noticed."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ttc import TTCError
+from ttc.nn import PooledNorm, restart_changed_pools_, set_pool_tolerance_
+
+
+def source_layer() -> nn.BatchNorm2d:
+    layer = nn.BatchNorm2d(3).eval().requires_grad_(False)
+    layer.weight.copy_(torch.tensor([1.0, 2.0, 0.5]))
+    layer.bias.copy_(torch.tensor([0.0, -1.0, 1.0]))
+    return layer
+
+
+def images(count: int, *, mean: float = 0.0, std: float = 1.0, seed: int = 0) -> Tensor:
+    """Images whose own means differ, as those of photographs do."""
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(count, 3, 6, 6, generator=generator) + 0.5 * torch.randn(count, 3, 1, 1, generator=generator)
+    return mean + std * noise
+
+
+def test_the_first_batch_is_mixed_with_the_source() -> None:
+    layer, x = PooledNorm(source_layer(), source_count=16), images(8, mean=0.3)
+    found = layer(x)
+    weight, mean = 8 / 24, x.mean((0, 2, 3))
+    variance = (1 - weight) + weight * x.var((0, 2, 3), correction=0) + weight * (1 - weight) * mean.square()
+    expected = torch.batch_norm(x, layer.weight, layer.bias, weight * mean, variance, False, 0.0, layer.eps, False)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(layer.mean, weight * mean)
+    assert float(layer.images) == 24
+
+
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_the_pool_does_not_depend_on_the_size_of_batches(size: int) -> None:
+    whole, parts, x = PooledNorm(source_layer()), PooledNorm(source_layer()), images(60, mean=0.5)
+    whole(x)
+    for batch in x.split(size):
+        parts(batch)
+    torch.testing.assert_close(parts.mean, whole.mean)
+    torch.testing.assert_close(parts.variance, whole.variance)
+
+
+def test_two_rows_per_image_count_as_one() -> None:
+    once, twice, x = PooledNorm(source_layer()), PooledNorm(source_layer(), rows_per_image=2), images(12)
+    once(x)
+    twice(torch.cat([x, x.flip(3)]))
+    assert float(once.images) == float(twice.images) == 28
+    torch.testing.assert_close(once.mean, twice.mean)
+
+
+def test_a_stable_stream_keeps_its_pool_and_the_window_bounds_it() -> None:
+    network = nn.Sequential(PooledNorm(source_layer(), window=100))
+    for seed in range(20):
+        network(images(10, mean=0.3, seed=seed))
+        assert not restart_changed_pools_(network)
+    layer = network[0]
+    assert isinstance(layer, PooledNorm)
+    assert float(layer.images) == 100
+    assert float(layer.distance) < 4
+
+
+@pytest.mark.parametrize("size", [1, 10, 100])
+def test_a_new_domain_is_noticed_and_restarts_the_pool(size: int) -> None:
+    network = nn.Sequential(PooledNorm(source_layer()))
+    for batch in images(300).split(size):
+        network(batch)
+        assert not restart_changed_pools_(network)
+    restarts = []
+    for batch in images(100, mean=2.0, seed=1).split(size):
+        network(batch)
+        restarts.append(restart_changed_pools_(network))
+    assert any(restarts)
+    assert network[0].mean.min() > 1.2  # type: ignore[operator, union-attr]
+
+
+def test_a_higher_tolerance_keeps_the_pool() -> None:
+    network = nn.Sequential(PooledNorm(source_layer()))
+    network(images(300))
+    set_pool_tolerance_(network, 1e6)
+    network(images(100, mean=2.0, seed=1))
+    assert not restart_changed_pools_(network)
+
+
+def test_a_model_without_pools_has_nothing_to_restart() -> None:
+    assert not restart_changed_pools_(nn.Sequential(source_layer()))
+
+
+def test_statistics_are_constant_in_the_backward_pass() -> None:
+    layer, x = PooledNorm(source_layer()), images(4).requires_grad_(True)
+    (gradient,) = torch.autograd.grad(layer(x).sum(), x)
+    scale = layer.weight / (layer.variance + layer.eps).sqrt()
+    torch.testing.assert_close(gradient, scale.view(1, 3, 1, 1).expand_as(x))
+
+
+def test_without_tracking_a_batch_gets_the_same_values_and_leaves_no_trace() -> None:
+    layer, x = PooledNorm(source_layer()), images(4)
+    layer.tracking = False
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    found = layer(x)
+    assert all(torch.equal(value, before[name]) for name, value in layer.state_dict().items())
+    layer.tracking = True
+    assert torch.equal(layer(x), found)
+
+
+def test_options_and_layers_that_make_no_pool_are_rejected() -> None:
+    with pytest.raises(TTCError, match="pool counts"):
+        PooledNorm(source_layer(), window=10)
+    with pytest.raises(TTCError, match="no source statistics"):
+        PooledNorm(nn.BatchNorm2d(3, track_running_stats=False))

@@ -1,0 +1,53 @@
+"""The study of regret, on a few methods and cells."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.bench.conftest import place as place  # the fixture
+from ttc.bench import Store
+from ttc.bench.runner import run
+from ttc.studies import regret
+from ttc.studies.measurements import Measurements, plan
+from ttc.studies.profiles import setup
+from ttc.studies.reproduction import findings
+
+
+def test_the_regret_of_a_method_is_what_it_lacks_to_the_best() -> None:
+    cells = {("mixed", 1): {"a": 10.0, "b": 30.0}, ("mixed", 4): {"a": 50.0, "b": 40.0, "c": 20.0}}
+    found = regret.regrets(cells)
+    assert found == {
+        "a": {("mixed", 1): 20.0, ("mixed", 4): 0.0},
+        "b": {("mixed", 1): 0.0, ("mixed", 4): 10.0},
+        "c": {("mixed", 4): 30.0},
+    }
+
+
+def test_a_small_grid_is_measured_and_drawn(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regret, "METHODS", ("source", "norm", "steady"))
+    monkeypatch.setattr(regret, "SIZES", (4, 16))
+    monkeypatch.setattr(regret, "SCENARIOS", ("mixed", "label-shift(alpha=0.1)"))
+    kept = tuple(
+        entry for entry in regret.STUDY.entries
+        if entry.method in regret.METHODS and entry.batch_size in regret.SIZES and entry.scenario in regret.SCENARIOS
+    )  # fmt: skip
+    study = replace(regret.STUDY, entries=kept)
+    subject = setup("embedded", "cifar10c", dataset="imagefolder:photos", model="small_nets:small")
+    planned = plan(study, subject, images=12, corruptions=("fog", "contrast"))
+    with Store(place / "regret.sqlite") as store:
+        list(run(planned.protocols, subject.resolved, store))
+        measured = Measurements(planned, list(store.rows()))
+    found = findings(measured)
+    assert [table.name for table in found.tables] == ["regret", "regret-accuracy-4", "regret-accuracy-16"]
+    summary = found.tables[0].rows
+    assert set(summary) == {"source", "norm", "steady"}
+    assert summary["source"]["most below source"].ours == 0
+    for row in summary.values():
+        mean, worst = row["mean"].ours, row["worst"].ours
+        assert mean is not None
+        assert worst is not None
+        assert 0 <= mean <= worst
+    assert [figure.name for figure in found.figures] == ["regret-heat-map"]
+    empty = findings(Measurements(planned, [])).tables[0]
+    assert all(value.ours is None for row in empty.rows.values() for value in row.values())
