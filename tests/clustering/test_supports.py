@@ -45,3 +45,12 @@ def test_a_number_of_supports_is_positive() -> None:
     assert supports_per_class(7, 10) == 7
     with pytest.raises(ttc.TTCError, match="positive number of samples per class"):
         supports_per_class(0, 10)
+
+
+def test_a_sample_with_absurd_logits_becomes_no_support() -> None:
+    logits = torch.tensor([[5.0, 0.0], [5e3, 0.0], [0.0, 60.0], [0.0, -1e20]])
+    supports = Supports.plausible(torch.arange(4.0)[:, None], logits, with_logits=True)
+    assert supports.features.flatten().tolist() == [0, 2]
+    assert supports.labels.tolist() == [0, 1]
+    assert supports.logits is not None
+    assert torch.equal(supports.logits, logits[::2])

@@ -10,6 +10,8 @@ from ttc.core.classifier import Classifier
 from ttc.core.entropy import softmax_entropy
 from ttc.errors import TTCError
 
+MAX_SPREAD = 100.0  # between the logits of an image; a probability ratio of exp(100) is no prediction
+
 
 class Supports(NamedTuple):
     """A support set: features (S, D), labels (S,), entropies (S,), and where a method needs them logits (S, K)."""
@@ -29,6 +31,20 @@ class Supports(NamedTuple):
             with_logits: Whether to store the logits too.
         """
         return cls(features, logits.argmax(1), softmax_entropy(logits), logits if with_logits else None)
+
+    @classmethod
+    def plausible(cls, features: Tensor, logits: Tensor, *, with_logits: bool = False) -> "Supports":
+        """Make supports of the samples of a batch whose logits are not absurd (:data:`MAX_SPREAD`).
+
+        The entropy of an absurd sample is exactly zero: as a support it would stay for the rest of the stream.
+
+        Args:
+            features: (N, D).
+            logits: (N, K).
+            with_logits: Whether to store the logits too.
+        """
+        stored = logits.amax(1) - logits.amin(1) <= MAX_SPREAD
+        return cls.of(features[stored], logits[stored], with_logits=with_logits)
 
     def joined(self, new: "Supports", per_class: int | None, num_classes: int) -> "Supports":
         """Append supports, then keep those of lowest entropy in each class; of equal ones, those that came first.

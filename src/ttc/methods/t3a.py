@@ -19,8 +19,8 @@ from ttc.nn import frozen_copy
 class T3A(Adapter):
     """Predicts with the similarity of a feature to the mean support of each class.
 
-    Scores are not calibrated logits. Differs from the original: ``filter_size=None`` really keeps all supports, and a
-    class without supports gets the lowest finite score instead of zero.
+    Scores are not calibrated logits. Differs from the original: ``filter_size=None`` really keeps all supports, a class
+    without supports gets the lowest finite score instead of zero, and images with absurd logits become no supports.
 
     Args:
         model: A prepared, frozen copy.
@@ -39,7 +39,7 @@ class T3A(Adapter):
     def adapt(self, x: Tensor) -> Tensor:
         """Add the batch to the supports and return the scores (N, K)."""
         logits, features = self.model(x)
-        new = Supports.of(features, require_finite(logits))
+        new = Supports.plausible(features, require_finite(logits))
         self.supports = self.supports.joined(new, self.filter_size, self.model.num_classes)
         return self._scores(features)
 

@@ -105,8 +105,8 @@ class TAST(Adapter):
     @torch.no_grad()
     def _joined(self, x: Tensor) -> tuple[Tensor, Supports]:
         logits, features = self.model(x)
-        new = _wide(Supports.of(features, require_finite(logits)))
-        return new.features, self.supports.joined(new, self.filter_size, self.model.num_classes)
+        new = _wide(Supports.plausible(features, require_finite(logits)))
+        return features.to(new.features.dtype), self.supports.joined(new, self.filter_size, self.model.num_classes)
 
     @torch.no_grad()
     def _labels(self, features: Tensor, supports: Supports) -> tuple[Tensor, Tensor]:

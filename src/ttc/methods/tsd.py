@@ -53,7 +53,7 @@ class TSD(Adapter):
     def adapt(self, x: Tensor) -> Tensor:
         """Store the batch, take a step, and return the logits (N, K) from before the step."""
         logits, features = self.model(x)
-        new = Supports.of(features.detach(), require_finite(logits).detach(), with_logits=True)
+        new = Supports.plausible(features.detach(), require_finite(logits).detach(), with_logits=True)
         supports = self.supports.joined(new, self.filter_size, self.model.num_classes)
         loss = self._distillation(logits, features, supports)
         if self.alignment:
