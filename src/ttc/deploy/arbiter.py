@@ -18,7 +18,7 @@ SMALLEST_SPREAD = 0.2  # of the lead from image to image, so that a few alike im
 FEWEST_FOR_CHANGE = 8  # images in a batch that can show a change, or repeat
 
 
-class Comparison(NamedTuple):
+class FlipComparison(NamedTuple):
     """What both models predict for a batch: logits (N, K), and flip consistencies (N,).
 
     Flip consistency is the probability that a model predicts the same class for an image and its horizontal flip.
@@ -67,7 +67,12 @@ class Arbiter:
         self.skipped_batches = 0
         self._restart()
 
-    def judge(self, comparison: Comparison, predicted: Tensor) -> str | None:
+    @property
+    def rejects_adapted(self) -> bool:
+        """Whether the last batch was not to be predicted by the adapted model."""
+        return self.prefers_source or self.repeats
+
+    def judge(self, comparison: FlipComparison, predicted: Tensor) -> str | None:
         """Include the comparison of a batch, and decide which model predicts it.
 
         Args:
@@ -93,10 +98,10 @@ class Arbiter:
         if self.prefers_source == before:
             return None
         name, side = ("source", "above") if self.prefers_source else ("adapted", "below")
-        lead, limit = self.lead.value.item(), self.limits.consistency_gap
-        return f"the {name} model predicts: the lead of the source in flip consistency is {lead:.2f}, {side} {limit:g}"
+        now, limit = self.lead.value.item(), self.limits.consistency_gap
+        return f"the {name} model predicts: the lead of the source in flip consistency is {now:.2f}, {side} {limit:g}"
 
-    def fuse(self, comparison: Comparison, predicted: Tensor) -> Tensor:
+    def fuse(self, comparison: FlipComparison, predicted: Tensor) -> Tensor:
         """Return the logits for a batch where the source is preferred.
 
         Args:
@@ -111,7 +116,7 @@ class Arbiter:
         both = [logits.to(_precise(logits)).log_softmax(1) for logits in (comparison.source_logits, predicted)]
         return (torch.logaddexp(*both) - math.log(2)).to(predicted.dtype)
 
-    def judge_variety(self, x: Tensor) -> str | None:
+    def judge_variety(self, x: object) -> str | None:
         """Note whether a batch repeats few images: its statistics are no sample of the stream, nor worth learning.
 
         Args:
@@ -120,8 +125,10 @@ class Arbiter:
         Returns:
             What is new since the batch before, or None.
         """
-        images = len(x) if isinstance(x, Tensor) and x.ndim > 1 and x.layout is torch.strided else 0
-        distinct = count_distinct(x) if images >= FEWEST_FOR_CHANGE else images
+        images = distinct = 0
+        if isinstance(x, Tensor) and x.ndim > 1 and x.layout is torch.strided:
+            images = len(x)
+            distinct = count_distinct(x) if images >= FEWEST_FOR_CHANGE else images
         before, self.repeats = self.repeats, 2 * distinct < images
         if self.repeats == before:
             return None
@@ -165,7 +172,7 @@ class Arbiter:
 
 
 @torch.no_grad()
-def compare_with_source(adapter: Adapter, source: Classifier, x: Tensor) -> Comparison | None:
+def compare_with_source(adapter: Adapter, source: Classifier, x: Tensor) -> FlipComparison | None:
     """Predict a batch and its flip with the source and the adapted network: four forward passes, nothing changes.
 
     Networks are compared rather than methods, because the fused output of TTC is the same for an image and its flip.
@@ -184,7 +191,7 @@ def compare_with_source(adapter: Adapter, source: Classifier, x: Tensor) -> Comp
         adapted_logits, adapted_flipped = (_predict_in_context(adapter, images) for images in (x, flipped))
     consistencies = _consistency(source_logits, source_flipped), _consistency(adapted_logits, adapted_flipped)
     finite = source_logits.isfinite().all() & (consistencies[0] + consistencies[1]).isfinite().all()
-    return Comparison(source_logits, adapted_logits, *consistencies) if bool(finite) else None
+    return FlipComparison(source_logits, adapted_logits, *consistencies) if bool(finite) else None
 
 
 def count_distinct(x: Tensor) -> int:

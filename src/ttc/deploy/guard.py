@@ -92,9 +92,9 @@ class Guard(Escalation):
         return self.adapter.model
 
     def freeze(self) -> None:
-        """Predict without adapting, until :meth:`resume`."""
+        """Predict with the adapter as it is, without adapting and without comparing, until :meth:`resume`."""
         with self.adapter.lock:
-            self.frozen_by_user = True
+            self.frozen_by_user, self.arbiter.repeats = True, False
             self._report("freeze", "requested")
 
     def resume(self) -> None:
@@ -171,7 +171,7 @@ class Guard(Escalation):
     @property
     def mode(self) -> str:
         """How batches are predicted now: ``"adapting"``, ``"frozen"`` (without adapting) or ``"source"``."""
-        if self.level == Level.SOURCE or self.arbiter.prefers_source or self.arbiter.repeats:
+        if self.level == Level.SOURCE or (self.arbiter.rejects_adapted and not self.frozen_by_user):
             return SOURCE
         return FROZEN if self.is_frozen else ADAPTING
 
@@ -215,7 +215,8 @@ class Guard(Escalation):
     def _predict_and_check(self, x: Tensor) -> Tensor:
         """Predict a batch with the better model, and check the signals when it is time to."""
         undisturbed = self.arbiter.repeats, self.comparison_credit
-        news, compare = self.arbiter.judge_variety(x), self._is_comparison_due(x)
+        news = None if self.frozen_by_user else self.arbiter.judge_variety(x)
+        compare = self._is_comparison_due(x)
         before = self.adapter.state_dict() if compare and not self.is_frozen else None
         rollbacks = self.counters.rollbacks
         try:
@@ -257,7 +258,8 @@ class Guard(Escalation):
 
     def _can_compare(self, x: Tensor) -> bool:
         """Tell whether the comparison is enabled, the adapter in use, and this a batch that can be flipped."""
-        return self.policy.source_fraction > 0 and self.level != Level.SOURCE and getattr(x, "ndim", 0) == 4
+        enabled = self.policy.source_fraction > 0 and self.level != Level.SOURCE and not self.frozen_by_user
+        return enabled and getattr(x, "ndim", 0) == 4
 
     def _choose(self, x: Tensor, logits: Tensor, *, compare: bool) -> Tensor:
         """Return the adapter's logits or, where the source model is preferred, those of the source."""
