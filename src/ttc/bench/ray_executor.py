@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import ttc
-from ttc.bench.executors import Task, TaskResult, execute
+from ttc.bench.executors import REUSE_MEMORY, Task, TaskResult, added_environment, execute
 from ttc.errors import TTCError
 
 REQUIREMENT = "ray>=2.40"  # the extra ``ray``
@@ -37,6 +37,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what later versions do; else a warning
 }
+AS_LOCAL_WORKERS = {**REUSE_MEMORY, "RAY_worker_niceness": "0"}  # of a Ray of this machine alone
 PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, logging_level='error')"
 
 
@@ -315,7 +316,7 @@ def _connect(address: str | None) -> Any:
         _check_address(address)
     more = {"include_dashboard": False} if address == "local" else {}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), added_environment(AS_LOCAL_WORKERS if address == "local" else {}):
             warnings.simplefilter("ignore")  # about Ray's own future versions
             ray.init(address, log_to_driver=False, logging_level="error", **more)
     except (RuntimeError, ConnectionError, ValueError) as error:
