@@ -34,6 +34,7 @@ def test_shards_and_again(run: Run, folder: Path, tmp_path: Path) -> None:
     output = run(folder, "--shards", 3, "--out", "out", "--workers", 1)
     assert "resuming after 2 of 3 shards" in output
     assert "[3/3] shard 2: 10 images" in output
+    assert "all shards in out are complete" in run(folder, "--shards", 3, "--out", "out")
 
 
 def test_unreadable_files_are_named_and_a_failing_shard_can_be_retried(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_workers_need_shards(run: Run, folder: Path) -> None:
 @pytest.mark.slow
 def test_on_a_cluster_as_on_this_machine(run: Run, folder: Path, tmp_path: Path, ray_cluster: RayCluster) -> None:
     run(folder, "--shards", 3, "--out", "here", "--workers", 1)
-    output = run(folder, "--shards", 3, "--out", "there", "--executor", "ray", "--address", ray_cluster.address)
+    output = run(Path("pets"), "--shards", 3, "--out", "there", "--executor", "ray", "--address", ray_cluster.address)
     assert output.startswith("0 ")
     assert predictions(tmp_path / "here") == predictions(tmp_path / "there")
     assert {path.name for path in (tmp_path / "here").iterdir()} == {p.name for p in (tmp_path / "there").iterdir()}

@@ -35,6 +35,9 @@ def test_a_grid_on_a_cluster_and_again(ray_cluster: RayCluster, place: Path) -> 
     assert "norm, fog 5, per-domain, batch 5, seed 0: " in output
     assert "failed: own_methods:failing, fog 5, per-domain, batch 5, seed 0: the model's outputs" in output
     assert not (place / "data").exists()  # everything is in the object store
+    code, output = ttc("run", *grid, *ray, "--shared-files", "--store", "b.sqlite")
+    assert (code, "norm, fog 5, per-domain, batch 5, seed 0: " in output) == (1, True)
+    assert list((place / "data" / "cache").glob("fog*"))
     code, output = ttc("run", *GRID[:-2], "--methods", "norm", "--corruptions", "fog", "--seeds", "0", *GRID[-2:])
     assert (code, "1 cell, 1 finished before" in output) == (0, True)  # a cell is the same wherever it ran
 

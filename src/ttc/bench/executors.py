@@ -130,14 +130,14 @@ def _start_worker(threads: int) -> _Worker:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_work, args=(theirs, threads), daemon=True)
-    with _environment(REUSE_MEMORY):
+    with added_environment(REUSE_MEMORY):
         process.start()
     theirs.close()  # so that the end of the worker is the end of the pipe
     return _Worker(process, ours)
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def added_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for a process to be started, where they are not set already."""
     added = {name: value for name, value in variables.items() if name not in os.environ}
     os.environ.update(added)

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 import ttc
-from ttc.bench.executors import Task, TaskResult, execute
+from ttc.bench.executors import REUSE_MEMORY, Task, TaskResult, added_environment, execute
 from ttc.errors import TTCError
 
 REQUIREMENT = "ray>=2.40"  # the extra ``ray``
@@ -37,6 +37,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what later versions do; else a warning
 }
+AS_LOCAL_WORKERS = {**REUSE_MEMORY, "RAY_worker_niceness": "0"}  # of a Ray of this machine alone
 PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, logging_level='error')"
 
 
@@ -117,23 +118,23 @@ class RayExecutor:
         remote = ray.remote(_run).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)
         waiting, attempts = deque(range(len(tasks))), [0] * len(tasks)
         most = self.asked or max(SUBMITTED, 2 * self.workers)
-        heard = time.monotonic()
+        here, heard = versions(), time.monotonic()
         while waiting or self._outstanding:
             while waiting and len(self._outstanding) < most:
                 index = waiting.popleft()
                 attempts[index] += 1
-                self._outstanding[remote.remote(tasks[index], self.threads, self.modules)] = index
+                self._outstanding[remote.remote(tasks[index], self.threads, self.modules, here)] = index
             ready, _ = ray.wait(list(self._outstanding), timeout=1.0)
             for reference in ready:
                 index, heard = self._outstanding.pop(reference), time.monotonic()
                 result = _collect(ray, reference)
-                if result is not None:
+                if not isinstance(result, str):
                     yield index, result
                 elif attempts[index] < ATTEMPTS:
                     waiting.append(index)
                     self.lost += 1
                 else:
-                    yield index, TaskResult(None, _lost(attempts[index]), False, 0.0)
+                    yield index, _lost(result, attempts[index])
             if not ready:
                 heard = self._check_room_left(ray, heard)
 
@@ -158,7 +159,8 @@ class RayExecutor:
             ready, left = ray.wait(left, timeout=1.0)
             heard = time.monotonic() if ready else self._check_room_left(ray, heard)
             for reference in ready:
-                yield _collect(ray, reference) or TaskResult(None, _lost(ATTEMPTS), False, 0.0)
+                result = _collect(ray, reference)
+                yield _lost(result, ATTEMPTS) if isinstance(result, str) else result
 
     def object_store_bytes(self) -> int:
         """Return the size of the smallest object store among the nodes that can run a task."""
@@ -218,8 +220,21 @@ def versions() -> dict[str, str]:
     }
 
 
-def _run(task: Task, threads: int, modules: Mapping[str, str]) -> TaskResult:
-    """Run a task in a worker of Ray."""
+def _difference(there: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Say which version of a node is not that of the driver; empty if all are."""
+    for name, wanted in here.items():
+        if there[name] != wanted:
+            return (
+                f"has {name} {there[name]} and the driver {wanted}; "
+                "install the same version on both, so that cells have the same results everywhere"
+            )
+    return ""
+
+
+def _run(task: Task, threads: int, modules: Mapping[str, str], wanted: Mapping[str, str]) -> TaskResult:
+    """Run a task in a worker of Ray, unless its node joined the cluster later and has other versions."""
+    if difference := _difference(versions(), wanted):
+        return TaskResult(None, f"the node {platform.node()} {difference}", True, 0.0)
     _import_modules(tuple(sorted(modules.items())))
     import torch
 
@@ -247,8 +262,8 @@ def _produce(function: Callable[..., Any], modules: Mapping[str, str], *argument
     return function(*arguments), TaskResult(None, None, False, 0.0)
 
 
-def _collect(ray: Any, reference: Any) -> TaskResult | None:
-    """Return the result of a task that ended, or None if its worker or a value that it needs was lost."""
+def _collect(ray: Any, reference: Any) -> TaskResult | str:
+    """Return the result of a task that ended, or what happened if its worker or a value that it needs was lost."""
     try:
         result: TaskResult = ray.get(reference)
     except ray.exceptions.RayError as raised:
@@ -256,7 +271,7 @@ def _collect(ray: Any, reference: Any) -> TaskResult | None:
         while isinstance(error, ray.exceptions.RayTaskError):  # an error of the task, or of one that it depends on
             error = error.cause
         if isinstance(error, ray.exceptions.RayError):
-            return None
+            return type(error).__name__
         return TaskResult(None, _sentence(error), isinstance(error, TTCError), 0.0)
     return result
 
@@ -265,8 +280,9 @@ def _sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, TTCError) else f"{type(error).__name__}: {str(error).strip()}"
 
 
-def _lost(attempts: int) -> str:
-    return f"the worker was lost in each of {attempts} attempts, perhaps because memory ran out"
+def _lost(what: str, attempts: int) -> TaskResult:
+    error = f"the worker was lost in each of {attempts} attempts ({what}), perhaps because memory ran out"
+    return TaskResult(None, error, False, 0.0)
 
 
 def require_ray() -> None:
@@ -300,7 +316,7 @@ def _connect(address: str | None) -> Any:
         _check_address(address)
     more = {"include_dashboard": False} if address == "local" else {}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), added_environment(AS_LOCAL_WORKERS if address == "local" else {}):
             warnings.simplefilter("ignore")  # about Ray's own future versions
             ray.init(address, log_to_driver=False, logging_level="error", **more)
     except (RuntimeError, ConnectionError, ValueError) as error:
@@ -378,11 +394,7 @@ def _check_versions(ray: Any) -> None:
             raise TTCError(
                 f"the node {asked[reference]} cannot import ttc {ttc.__version__} ({there}): install it there"
             )
-        for name, wanted in here.items():
-            if there[name] != wanted:
-                raise TTCError(
-                    f"the node {asked[reference]} has {name} {there[name]} and the driver {wanted}; "
-                    "install the same version on both, so that cells have the same results everywhere"
-                )
+        if difference := _difference(there, here):
+            raise TTCError(f"the node {asked[reference]} {difference}")
     if late:
         raise TTCError(f"the node {asked[late[0]]} started no worker within {2 * CONNECT_SECONDS:.0f} seconds")

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -102,6 +103,7 @@ def adapt(
     from ttc.deploy.batch_job import AdaptationJob, JobSettings
     from ttc.deploy.input_images import read_input_images
     from ttc.deploy.job_export import check_export
+    from ttc.deploy.shards import ShardedJob
     from ttc.errors import TTCError
     from ttc.methods import find_method
 
@@ -114,15 +116,13 @@ def adapt(
         labels=labels, severity=severity, shuffle=shuffle, seed=seed, adaptation=str(adaptation or ""),
     )  # fmt: skip
     find_method(method)  # a wrong name is found before files are opened
-    cluster = make_executor(
-        executor, threads=1, address=address, cpus=cpus, gpus=gpus, workers=workers, device=device
-    )  # fmt: skip
+    cluster = make_executor(executor, threads=1, address=address, cpus=cpus, gpus=gpus, workers=workers, device=device)
     if shards is not None:
-        from ttc.deploy.shards import ShardedJob
-
         if export is not None:
             raise TTCError("--export writes one model and each shard adapts its own: leave --shards or --export out")
-        sharded = ShardedJob(settings, read_input_images(images, size, severity, labels), folder, shards)
+        found = read_input_images(images.absolute(), size, severity, labels)  # a worker may have another directory
+        start = str(adaptation.absolute()) if adaptation else ""
+        sharded = ShardedJob(replace(settings, adaptation=start), found, folder, shards)
         network = _load_model(model, checkpoint, num_classes, statistics, "cpu")
         sharded.fit(_prepare(sharded.images, model, network, size))
         summary = run_shards(sharded, network, device, workers or cores(), cluster)

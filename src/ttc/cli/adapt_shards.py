@@ -37,6 +37,9 @@ def run_shards(
     from ttc.bench.executors import LocalExecutor
 
     missing, total = job.missing(), len(job.shards)
+    if not missing:
+        typer.echo(f"all shards in {job.folder} are complete; remove it to run again")
+        return job.merge()
     if len(missing) < total:
         typer.echo(f"resuming after {total - len(missing):,} of {total:,} shards", err=True)
     ended, failures = total - len(missing), []
