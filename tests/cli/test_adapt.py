@@ -93,7 +93,7 @@ def test_predictions_summary_adaptation_and_events(run: Run, folder: Path, weigh
 
 
 def test_processes_of_torchrun_give_the_results_of_one(run: Run, folder: Path, weights: Path) -> None:
-    options = ["--method", "ttc", "--seed", "3"]
+    options = ["--method", "tent", "--seed", "3"]
     run(folder, "--out", "one", *options)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ttc"]
     words = ["adapt", "resnet20", folder, "--checkpoint", weights, "--batch-size", 8, "--out", "two", *options]
@@ -106,7 +106,7 @@ def test_processes_of_torchrun_give_the_results_of_one(run: Run, folder: Path, w
     expected, found = rows(Path("one/predictions.csv")), rows(Path("two/predictions.csv"))
     assert [row["path"] for row in found] == [row["path"] for row in expected]
     for row, other in zip(found, expected, strict=True):
-        assert float(row["probability"]) == pytest.approx(float(other["probability"]), abs=1e-4)
+        assert float(row["probability"]) == pytest.approx(float(other["probability"]), abs=1e-3)
     assert json.loads(Path("two/progress.json").read_text())["done"] == 30
     adapter = ttc.load_adaptation(build("resnet20", checkpoint=weights), "two/adaptation.safetensors")
     assert adapter.relative_change() > 0

@@ -14,8 +14,9 @@ from ttc.deploy.process_group import TEXT_BYTES, GroupProcesses
 
 
 @pytest.fixture(scope="module")
-def group() -> Iterator[dist.ProcessGroup]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dist.ProcessGroup]:
+    place = tmp_path_factory.mktemp("group") / "store"
+    dist.init_process_group("gloo", f"file://{place}", rank=0, world_size=1)
     assert dist.group.WORLD is not None
     yield dist.group.WORLD
     dist.destroy_process_group()
