@@ -76,7 +76,7 @@ def test_a_text_is_cut_between_characters(processes: GroupProcesses) -> None:
 
 def test_a_failed_exchange_ends_the_stream(processes: GroupProcesses) -> None:
     def fail() -> None:
-        raise RuntimeError("Connection closed by peer\nand details")
+        raise RuntimeError("[/gloo/tcp/pair.cc:537] Connection closed by peer. Some advice\nand details")
 
     with pytest.raises(LostProcessError, match=r"did not arrive within 5 s, .* \(Connection closed by peer\)"):
         processes._collect(fail)
