@@ -36,7 +36,8 @@ class Process:
     def shard(self, index: int) -> Tensor:
         """Return this process's part of a batch."""
         batch = self.stream[index]
-        return batch.split(shards(len(batch), self.size, index))[self.rank]
+        part: Tensor = batch.split(shards(len(batch), self.size, index))[self.rank]
+        return part
 
 
 def shards(count: int, size: int, index: int) -> list[int]:
@@ -163,9 +164,8 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")  # batches of one image in a shard
     torch.set_num_threads(1)
     process = Process(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
-    store = dist.FileStore(str(process.folder / "store"), process.size)
-    minute = timedelta(seconds=60)
-    dist.init_process_group("gloo", store=store, rank=process.rank, world_size=process.size, timeout=minute)
+    place, minute = f"file://{process.folder / 'store'}", timedelta(seconds=60)
+    dist.init_process_group("gloo", place, rank=process.rank, world_size=process.size, timeout=minute)
     torch.save(compare(process), process.folder / f"compared-{process.rank}.pt")
     torch.save(ENDINGS[sys.argv[4]](process), process.folder / f"lost-{process.rank}.pt")
     os._exit(0)  # no clean-up of a group that has lost a process

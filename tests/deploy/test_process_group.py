@@ -14,8 +14,9 @@ from ttc.deploy.process_group import TEXT_BYTES, GroupProcesses
 
 
 @pytest.fixture(scope="module")
-def group() -> Iterator[dist.ProcessGroup]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dist.ProcessGroup]:
+    place = tmp_path_factory.mktemp("group") / "store"
+    dist.init_process_group("gloo", f"file://{place}", rank=0, world_size=1)
     assert dist.group.WORLD is not None
     yield dist.group.WORLD
     dist.destroy_process_group()
@@ -75,7 +76,7 @@ def test_a_text_is_cut_between_characters(processes: GroupProcesses) -> None:
 
 def test_a_failed_exchange_ends_the_stream(processes: GroupProcesses) -> None:
     def fail() -> None:
-        raise RuntimeError("Connection closed by peer\nand details")
+        raise RuntimeError("[/gloo/tcp/pair.cc:537] Connection closed by peer. Some advice\nand details")
 
     with pytest.raises(LostProcessError, match=r"did not arrive within 5 s, .* \(Connection closed by peer\)"):
         processes._collect(fail)

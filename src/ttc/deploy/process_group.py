@@ -1,6 +1,7 @@
 """Shards of a batch over the processes of a ``torch.distributed`` group."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -167,7 +168,8 @@ class GroupProcesses(Processes):
         try:
             operation()
         except RuntimeError as error:
-            self._lost = str(error).strip().partition("\n")[0][:200]
+            line = str(error).strip().partition("\n")[0]
+            self._lost = re.sub(r"^\[[^]]*:\d+\] ", "", line).partition(". ")[0]  # without gloo's place and advice
             raise LostProcessError(self._message(self._lost)) from error
 
     def _end(self, reason: str) -> NoReturn:
