@@ -1,8 +1,9 @@
 """The code in README and documentation runs as printed, and every link resolves.
 
 A page is run from top to bottom in an empty directory: Python blocks in one namespace, commands in between. A Python
-block with a title is a file of that name. A text block titled "prints" is the output of the block above it, compared
-without digits, since machines round differently. What belongs into a checkout is tried in a copy of it.
+block with a title is a file of that name. A text block titled "prints" is the output of the block above it, of its last
+command if there are several, compared without digits, since machines round differently. What belongs into a checkout
+is tried in a copy of it.
 """
 
 import importlib
@@ -105,7 +106,7 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 printed = _run_python(block, names)
             elif block.language == "sh":
                 for command in commands(block):
-                    _run_command(command, tmp_path)
+                    printed = _run_command(command, tmp_path)
             else:
                 assert block.language == "text", f"{page.name}: a block is python, sh or text, not {block.language!r}"
                 if block.title == "prints":
@@ -176,26 +177,28 @@ def _run_python(block: Block, names: dict[str, Any]) -> str:
     return printed.getvalue()
 
 
-def _run_command(command: str, folder: Path) -> None:
-    """Run a command of ours in this process, and others in the checkout with the page's files on the path."""
+def _run_command(command: str, folder: Path) -> str:
+    """Run a command of ours in this process, a script of the page in its folder, others in the checkout."""
     words = shlex.split(command, comments=True)
     if words[0] == "ttc":
         _parse(words[1 : words.index(">") if ">" in words else None])
     if begins(command) is not None:
-        return
+        return ""
     if words[0] == "ttc":
         from ttc.cli.app import app
 
-        with redirect_stdout(io.StringIO()):
+        with redirect_stdout(io.StringIO()) as printed:
             assert app(words[1:], standalone_mode=False) in {None, 0}
-    else:
-        assert words[0] == "python", f"say in NOT_RUN why '{command}' is not run"
-        path = os.pathsep.join([str(folder), str(ROOT / "src")])
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        shown = subprocess.run(
-            [sys.executable, *words[1:]], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-        )
-        assert shown.returncode == 0, shown.stdout + shown.stderr
+        return printed.getvalue()
+    assert words[0] == "python", f"say in NOT_RUN why '{command}' is not run"
+    path = os.pathsep.join([str(folder), str(ROOT / "src")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    place = folder if (folder / words[1]).is_file() else ROOT
+    shown = subprocess.run(
+        [sys.executable, *words[1:]], cwd=place, env=environment, capture_output=True, text=True, check=False
+    )
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    return shown.stdout
 
 
 def _parse(words: list[str]) -> None:

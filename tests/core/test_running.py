@@ -113,3 +113,12 @@ def test_progress_is_a_bar_on_a_terminal(
     assert "100%" in capsys.readouterr().err
     ttc.adapt(model, "ttc").run(stream, progress=False).finish()
     assert capsys.readouterr().err == ""
+
+
+def test_data_sorted_by_class_is_warned_of(model: nn.Module, labelled: Images) -> None:
+    images, labels = labelled(120, 0.5, 4)
+    order = labels.argsort(stable=True)
+    with pytest.warns(UserWarning, match=r"all 16 images .* class 0, and data sorted by class .*: shuffle it"):
+        ttc.adapt(model, "norm").run(DataLoader(TensorDataset(images[order], labels[order]), batch_size=16)).finish()
+    ttc.adapt(model, "norm").run(DataLoader(TensorDataset(images, labels), batch_size=16)).finish()
+    ttc.adapt(model, "norm").run([(images[:16], torch.full((16,), -1))]).finish()  # labels that are secret

@@ -2,6 +2,7 @@
 
 import sys
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -14,6 +15,8 @@ from ttc.core.callbacks import CallbackList, Event
 from ttc.core.data_items import BatchReader, Data
 from ttc.core.representation import Rows, counted, html_table, text_table
 from ttc.errors import TTCError
+
+SORTED = 16  # images of one class in the first batch that are no coincidence
 
 
 @dataclass
@@ -124,6 +127,8 @@ class Run:
             stack.enter_context(self._target.callbacks.forward_events(listeners))
             show = stack.enter_context(_Progress(data, progress))
             for images, labels in reader.read(data):
+                if not self.summary.batches:
+                    _warn_if_sorted(labels)
                 logits = self._predict(images)
                 self.summary.observe(logits, labels)
                 if self.callbacks:
@@ -255,6 +260,16 @@ class _Progress:
             self.rich.stop()
         if self.line and self.summary is not None:
             print("; ".join(f"{name} {value}" for name, value in self.summary.summary_rows()), file=sys.stderr)
+
+
+def _warn_if_sorted(labels: Tensor | None) -> None:
+    """Warn of a first batch of one class, which data sets with a folder per class begin with."""
+    if labels is not None and len(labels) >= SORTED and int(labels[0]) >= 0 and bool((labels == labels[0]).all()):
+        warnings.warn(
+            f"all {len(labels)} images of the first batch are of class {int(labels[0])}, and data sorted by class "
+            "misleads adaptation: shuffle it, such as with DataLoader(data, batch_size=64, shuffle=True)",
+            stacklevel=4,
+        )
 
 
 def _length(data: object) -> int | None:
