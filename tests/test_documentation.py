@@ -34,6 +34,7 @@ NOT_RUN = {  # commands that are only parsed, by how they begin
     "ttc train": "trains for hours",
     "ttc data fetch": "downloads",
     "ttc reproduce components": "takes minutes",
+    "ttc reproduce regret": "takes minutes",
     "ttc reproduce cifar10c": "takes minutes, or needs downloads",
     "ttc reproduce all": "takes an hour",
     "ttc reproduce cifar100c": "needs data that is not in the repository",

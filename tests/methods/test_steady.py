@@ -143,10 +143,10 @@ def test_a_new_domain_restarts_the_pools(model: nn.Module, stream: list[Tensor])
     adapter = ttc.adapt(model, "steady")
     for batch in stream * 4:
         adapter(batch)
-    before = float(adapter.model.network.body[1].images)  # type: ignore[union-attr, index, operator]
+    before = float(adapter.model.network.body[1].images)  # type: ignore[union-attr, index]
     for batch in stream[:2]:
         adapter(1 - batch)
-    assert float(adapter.model.network.body[1].images) < before  # type: ignore[union-attr, index, operator]
+    assert float(adapter.model.network.body[1].images) < before  # type: ignore[union-attr, index]
 
 
 @pytest.mark.parametrize(

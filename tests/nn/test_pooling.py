@@ -73,7 +73,9 @@ def test_a_new_domain_is_noticed_and_restarts_the_pool(size: int) -> None:
         network(batch)
         restarts.append(restart_changed_pools_(network))
     assert any(restarts)
-    assert network[0].mean.min() > 1.2  # type: ignore[operator, union-attr]
+    layer = network[0]
+    assert isinstance(layer, PooledNorm)
+    assert layer.mean.min() > 1.2
 
 
 def test_a_higher_tolerance_keeps_the_pool() -> None:
@@ -91,6 +93,7 @@ def test_a_model_without_pools_has_nothing_to_restart() -> None:
 def test_statistics_are_constant_in_the_backward_pass() -> None:
     layer, x = PooledNorm(source_layer()), images(4).requires_grad_(True)
     (gradient,) = torch.autograd.grad(layer(x).sum(), x)
+    assert layer.weight is not None
     scale = layer.weight / (layer.variance + layer.eps).sqrt()
     torch.testing.assert_close(gradient, scale.view(1, 3, 1, 1).expand_as(x))
 

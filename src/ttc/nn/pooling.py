@@ -54,7 +54,7 @@ class PooledNorm(StatisticsNorm):
         rows_per_image: int = 1,
     ) -> None:
         super().__init__(layer)
-        if self.mean is None or self.variance is None:
+        if any(getattr(self, name) is None for name in ("mean", "variance")):
             raise TTCError(
                 "a BatchNorm of the model stores no source statistics to start from; choose a method such as 'norm'"
             )
@@ -79,8 +79,8 @@ class PooledNorm(StatisticsNorm):
         mean, variance = self._track(x.detach()) if self.has_variance(x) else (self.mean, self.variance)
         if x.dtype == mean.dtype:
             return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
-        wide = [None if p is None else p.to(mean.dtype) for p in (self.weight, self.bias)]
-        return F.batch_norm(x.to(mean.dtype), mean, variance, *wide, False, 0.0, self.eps).to(x.dtype)
+        weight, bias = (None if p is None else p.to(mean.dtype) for p in (self.weight, self.bias))
+        return F.batch_norm(x.to(mean.dtype), mean, variance, weight, bias, False, 0.0, self.eps).to(x.dtype)
 
     @torch.no_grad()
     def _track(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -67,11 +67,8 @@ def _summary(measured: Measurements) -> ResultTable:
         below = [values["source"] - values[method] for values in accuracy.values() if {"source", method} <= set(values)]
         rows[method] = {name: Value(one) for name, one in row.items()}
         rows[method]["most below source"] = Value(max(0.0, *below) if below else None)
-    notes = tuple(
-        f"{method} is worst in {cell[0]} at N = {cell[1]}."
-        for method, values in regret.items()
-        if (cell := max(values, key=lambda one: values[one])) and values[cell] > 0
-    )
+    worst = {method: max(values, key=values.__getitem__) for method, values in regret.items()}
+    notes = tuple(f"{method} is worst in {scenario} at N = {size}." for method, (scenario, size) in worst.items())
     title = "Regret in points: the best accuracy in a cell minus a method's own"
     return ResultTable("regret", title, (*groups, "most below source"), rows, best="min", digits=1, notes=notes)
 
