@@ -55,11 +55,12 @@ def test_transformers(kind: str, images: Tensor) -> None:
 
 def test_a_split_of_datasets() -> None:
     datasets = package("datasets")
-    columns = {"image": photos(), "label": [i % 10 for i in range(24)]}
+    labels = [i % 10 for i in range(24)]
+    columns = {"image": photos(), "label": labels}
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=10)})
     split = datasets.Dataset.from_dict(columns, features=features)
     adapter = ttc.adapt(ttc.models.embedded(), "norm")
-    expected = adapter.run(list(zip(photos(), columns["label"], strict=True)), batch_size=8).finish()
+    expected = adapter.run(list(zip(photos(), labels, strict=True)), batch_size=8).finish()
     assert expected.labelled == 24
     for form in (split, split.with_format("torch"), split.to_iterable_dataset(), split.iter(8)):
         found = adapter.run(form, batch_size=8).finish()
@@ -106,7 +107,7 @@ def test_a_test_loop_of_lightning(images: Tensor) -> None:
             self.log("mean", self.adapter(batch).mean())
 
     trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
-    (metrics,) = trainer.test(Adapted(), DataLoader(images, batch_size=4), verbose=False)
+    (metrics,) = trainer.test(Adapted(), DataLoader(list(images), batch_size=4), verbose=False)
     other = ttc.adapt(ttc.models.embedded(), "tent")
     assert metrics["mean"] == pytest.approx(
         torch.cat([other(batch) for batch in images.split(4)]).mean().item(), abs=1e-4
