@@ -2,14 +2,14 @@
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 import ttc
 
@@ -107,7 +107,7 @@ def test_a_test_loop_of_lightning(images: Tensor) -> None:
             self.log("mean", self.adapter(batch).mean())
 
     trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
-    (metrics,) = trainer.test(Adapted(), DataLoader(list(images), batch_size=4), verbose=False)
+    (metrics,) = trainer.test(Adapted(), DataLoader(cast("Dataset[Tensor]", images), batch_size=4), verbose=False)
     other = ttc.adapt(ttc.models.embedded(), "tent")
     assert metrics["mean"] == pytest.approx(
         torch.cat([other(batch) for batch in images.split(4)]).mean().item(), abs=1e-4
