@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import ttc
 from ttc.cli.adapt import _fitting, _print_summary
 from ttc.cli.app import app
+from ttc.core import LostProcessError
 from ttc.core.drift import parameter_drift
 from ttc.data import as_tensor
 from ttc.data.decoding import Fitting
@@ -106,6 +107,15 @@ def interrupt_third_batch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(batch_job, "as_tensor", interrupted)
     return calls
+
+
+def test_a_lost_process_is_reported_in_one_sentence(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: object) -> None:
+        raise LostProcessError("another process has stopped")
+
+    monkeypatch.setattr(batch_job.AdaptationJob, "run", lose)
+    with pytest.raises(TTCError, match=r"^another process has stopped; to resume, run the same command again$"):
+        run(folder)
 
 
 def test_processes_of_torchrun_resume_with_the_results_of_one(

@@ -20,6 +20,7 @@ import ttc
 from ttc.core import Adapter, LostProcessError
 from ttc.core.checkpoint import state_digest
 from ttc.deploy import Guard, Policy
+from ttc.fast import low_memory
 
 
 class Process:
@@ -65,10 +66,14 @@ def compare(process: Process) -> dict[str, Any]:
 
 
 def deep(process: Process) -> list[Tensor]:
-    """Adapt a ResNet in float64, to tell an error from rounding."""
+    """Adapt a ResNet in float64, to tell an error from rounding, with the acceleration for large activations."""
     torch.manual_seed(0)
     adapter = ttc.distributed(ttc.adapt(ttc.models.build("resnet20").double(), "ttc", accumulate=1))
-    return [adapter(batch.tensor_split(process.size)[process.rank]) for batch in process.deep]
+    large, low_memory.LARGE = low_memory.LARGE, 1
+    try:
+        return [adapter(batch.tensor_split(process.size)[process.rank]) for batch in process.deep]
+    finally:
+        low_memory.LARGE = large
 
 
 def guarded(process: Process) -> list[Tensor]:

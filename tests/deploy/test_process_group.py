@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 import ttc
 from ttc.core import LostProcessError
@@ -82,6 +82,22 @@ def test_a_failed_exchange_ends_the_stream(processes: GroupProcesses) -> None:
         processes._collect(fail)
     with pytest.raises(LostProcessError, match="another process of the stream has stopped"):
         processes.exchange("still there?")
+
+
+def test_a_failure_of_one_process_alone_ends_its_part(processes: GroupProcesses) -> None:
+    def run_out_of_memory(shard: Tensor) -> Tensor:
+        raise MemoryError
+
+    def reject(shard: Tensor) -> Tensor:
+        raise ttc.TTCError("rejected by all")
+
+    with pytest.raises(ttc.TTCError):
+        processes.run(reject, torch.rand(1, 2))
+    assert processes.exchange("there") == ["there"]
+    with pytest.raises(MemoryError):
+        processes.run(run_out_of_memory, torch.rand(1, 2))
+    with pytest.raises(LostProcessError, match=r"\(MemoryError in process 0\)"):
+        processes.exchange("out of step")
 
 
 def test_one_process_shares_with_nobody(group: dist.ProcessGroup, model: nn.Module) -> None:

@@ -116,8 +116,8 @@ class Classifier(nn.Module):
 
     def each(self, batches: Sequence[Tensor]) -> tuple[Prediction, ...]:
         """Predict several batches of one shape, each with batch statistics of its own."""
-        separate = self.runner is None or self.interface.forward is not None or self.processes.active
-        if separate or self.runner is None or not self.runner.joins(batches):
+        runner = None if self.interface.forward is not None or self.processes.active else self.runner
+        if runner is None or not runner.joins(batches):
             return tuple(self(batch) for batch in batches)
         logits, features = self(torch.cat(tuple(batches)), batches=len(batches))
         size = len(batches[0])

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
 import torch
@@ -28,7 +28,7 @@ class GroupProcesses(Processes):
     """
 
     def __init__(
-        self, group: dist.ProcessGroup, device: torch.device, *, timeout: float, whole_batches: bool = False
+        self, group: "dist.ProcessGroup", device: torch.device, *, timeout: float, whole_batches: bool = False
     ) -> None:
         self.group, self.device, self.timeout, self.whole_batches = group, device, timeout, whole_batches
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -74,10 +74,16 @@ class GroupProcesses(Processes):
 
     def run(self, compute: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """Compute the logits of all shards; return those of the input, a blank image's included in no other way."""
-        with self._computing(self._validated):
-            if self.whole_batches:
-                return compute(self._shard_of(x))
-            return self._own_rows(compute(x))
+        try:
+            with self._computing(self._validated):
+                if self.whole_batches:
+                    return compute(self._shard_of(x))
+                return self._own_rows(compute(x))
+        except TTCError:
+            raise  # as in every other process
+        except BaseException as error:  # here alone: the others are in the middle of the batch
+            self._lost = self._lost or f"{type(error).__name__} in process {self.rank}"
+            raise
 
     @contextmanager
     def split(self, whole: Tensor) -> Iterator[Tensor]:
@@ -120,7 +126,7 @@ class GroupProcesses(Processes):
         flat = torch.cat([tensor.reshape(-1) for tensor in present])
         self._collect(lambda: dist.all_reduce(flat, group=self.group))
         parts = iter(flat.split([tensor.numel() for tensor in present]))
-        return [None if tensor is None else next(parts).view_as(tensor) for tensor in tensors]
+        return [None if tensor is None else next(parts).view_as(tensor).to(tensor.dtype) for tensor in tensors]
 
     def exchange(self, text: str) -> list[str]:
         """Return the text of every process; a long one is cut."""
@@ -131,7 +137,10 @@ class GroupProcesses(Processes):
     def exchange_objects(self, value: Any) -> list[Any]:
         """Return the value of every process, pickled on the way: for decoded images, among processes of one program."""
         values: list[Any] = [None] * self.size
-        self._collect(lambda: dist.all_gather_object(values, value, group=self.group))
+        with (
+            torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        ):  # where NCCL exchanges them
+            self._collect(lambda: dist.all_gather_object(values, value, group=self.group))
         return values
 
     def gather_equal(self, values: Tensor) -> Tensor:

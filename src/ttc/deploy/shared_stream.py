@@ -23,7 +23,7 @@ def distributed(
     adapter: Adapter,
     *,
     batches: Literal["shards", "whole"] = "shards",
-    group: dist.ProcessGroup | None = None,
+    group: "dist.ProcessGroup | None" = None,
     timeout: float = TIMEOUT,
 ) -> Adapter:
     """Let an adapter share its stream with those of the other processes: P processes equal one with all images.
@@ -84,7 +84,7 @@ def distributed(
     return adapter
 
 
-def join_processes(device: torch.device, timeout: float = TIMEOUT) -> dist.ProcessGroup:
+def join_processes(device: torch.device, timeout: float = TIMEOUT) -> "dist.ProcessGroup":
     """Return the default process group; without one, create that of ``torchrun``.
 
     Args:
