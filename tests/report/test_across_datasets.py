@@ -33,7 +33,7 @@ def main_study(
 
 
 CIFAR100 = main_study("cifar100c", "resnet56-b", {"SOURCE": 40.0, "NORM": 55.0}, {"NORM − TTC": -2.0})
-UNFIT = main_study("cifar100c", "resnet56-b", {"SOURCE": 8.0, "NORM": 52.0}, {})
+UNFIT = main_study("cifar100c", "resnet56-b", {"SOURCE": 8.0, "NORM": 52.0}, {"NORM − TTC": -1.0})
 IMAGENET = main_study(
     "imagenetc",
     "lite0:efficientnet_lite0",
@@ -66,10 +66,14 @@ def test_claims_stand_side_by_side_with_their_intervals() -> None:
 
 
 def test_explanations_are_confirmed_or_dropped_by_numbers() -> None:
-    text = page(a=CIFAR10, b=CIFAR100, b_none=UNFIT, c=IMAGENET)
+    text = page(**{"a": CIFAR10, "b": CIFAR100, "b-none": UNFIT, "c": IMAGENET})
     assert text.count("CIFAR-100, resnet56-b") == page(a=CIFAR10, b=CIFAR100, c=IMAGENET).count("CIFAR-100, resnet56-b")
-    assert line(text, "SOURCE 8.8")[2:] == ["SOURCE 40.0 → 8.0, NORM 55.0 → 52.0 (b_none)", "confirmed"]
-    assert line(text, "NORM above")[-1] == "confirmed"
+    assert line(text, "SOURCE 8.8")[2:] == ["SOURCE 40.0 → 8.0, NORM 55.0 → 52.0 (b-none)", "confirmed"]
+    assert line(text, "NORM above")[2:] == [
+        "NORM − TTC −2.00 ± 0.10 (paper +1.0); −1.00 ± 0.10 (paper +1.0) (b-none)",
+        "dropped",  # TTC is above NORM with both
+    ]
+    assert line(page(b=CIFAR100), "NORM above")[-1] == "not tested"
     assert line(text, "T3A below")[-1] == "confirmed"
     assert line(text, "ETA level")[-1] == "confirmed"
     assert line(text, "ETA 4.9")[2:] == ["contrast −30.00 ± 0.10 (paper +1.0)", "dropped"]

@@ -11,6 +11,7 @@ from ttc.report.output import read_folder
 from ttc.report.result_tables import markdown
 
 DATASETS = {"cifar10c": "CIFAR-10", "cifar100c": "CIFAR-100", "imagenetc": "ImageNet"}
+STATISTICS = ("none", "half", "cifar10", "cifar100", "imagenet")  # what --statistics takes
 LEVEL = 0.25  # points within which two rows are level
 COLLAPSE = 5.0  # points below NORM from which on a row collapsed
 
@@ -75,8 +76,8 @@ def across_datasets(columns: Sequence[Column], title: str = "Three datasets, rea
     """Write the page.
 
     Args:
-        columns: What :func:`read_columns` returned; a second column of the same dataset and model, made with other
-            input statistics, only serves to test an explanation.
+        columns: What :func:`read_columns` returned; one that was made with other input statistics (``--statistics``)
+            only serves to test an explanation.
         title: The heading.
 
     Returns:
@@ -98,11 +99,14 @@ def across_datasets(columns: Sequence[Column], title: str = "Three datasets, rea
 
 
 def _split(columns: Sequence[Column]) -> tuple[list[Column], list[Column]]:
-    first: dict[str, Column] = {}
-    for column in sorted(columns, key=lambda column: len(column.folder)):
-        first.setdefault(column.title, column)
-    shown = [column for column in columns if column in first.values()]
-    return shown, [column for column in columns if column not in shown]
+    """The columns to show, and those of the same data and model with other input statistics, by their folder's name."""
+    folders = {column.folder for column in columns}
+    variants = [
+        column
+        for column in columns
+        if column.folder.rpartition("-")[0] in folders and column.folder.rpartition("-")[2] in STATISTICS
+    ]
+    return [column for column in columns if column not in variants], variants
 
 
 def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -206,12 +210,20 @@ def _unfit_statistics(columns: Sequence[Column], variants: Sequence[Column]) -> 
     return (f"SOURCE {number(found[0])} with fitting statistics", "not tested") if found else NOT_TESTED
 
 
-def _norm_above_ttc(columns: Sequence[Column], _: Sequence[Column]) -> Verdict:
-    """With a checkpoint whose statistics fit, NORM must not be above TTC."""
-    found = [column.difference("NORM − TTC") for column in columns]
-    if not found or found[0].interval is None:
-        return NOT_TESTED
-    return f"NORM − TTC {_beside(found[0])}", "confirmed" if found[0].interval[2] < 0 else "dropped"
+def _norm_above_ttc(columns: Sequence[Column], variants: Sequence[Column]) -> Verdict:
+    """NORM must be above TTC with statistics that do not fit, and below it with those that do."""
+    for column in columns:
+        fit = column.difference("NORM − TTC")
+        if fit.interval is None:
+            continue
+        here = f"NORM − TTC {_beside(fit)}"
+        for variant in (one for one in variants if one.title == column.title):
+            unfit = variant.difference("NORM − TTC")
+            if unfit.interval is not None:
+                same = fit.interval[2] < 0 < unfit.interval[1]
+                return f"{here}; {_beside(unfit)} ({variant.folder})", "confirmed" if same else "dropped"
+        return here, "not tested"
+    return NOT_TESTED
 
 
 def _one_support(columns: Sequence[Column], _: Sequence[Column]) -> Verdict:
@@ -257,7 +269,7 @@ EXPLANATIONS: tuple[tuple[str, str, str, Callable[[Sequence[Column], Sequence[Co
     (
         "NORM above TTC on CIFAR-100-C",
         "cifar100c",
-        "the same checkpoint: with one that fits, TTC is above NORM",
+        "the same statistics: NORM is above TTC with those that do not fit, and below it with those that do",
         _norm_above_ttc,
     ),
     ("T3A below SOURCE on ImageNet-C", "imagenetc", "one support per class (M = 1)", _one_support),

@@ -191,7 +191,8 @@ def _title(workload: Workload) -> str:
     if kind in ("cifar10", "cifar100"):
         data = f"{IMAGES[kind]}, corrupted"
     model = "the shipped ResNet-20" if workload.model == "embedded" else workload.model
-    return f"{data}; {model}"
+    statistics = f", input statistics {workload.statistics}" if workload.statistics else ""
+    return f"{data}; {model}{statistics}"
 
 
 def _note(wanted: Setting, title: str) -> str:
