@@ -80,6 +80,20 @@ def test_the_embedded_model_after_an_extreme_batch(method: str, small: bool, fac
     assert correct(disturbed, images[60:], labels[60:]) >= correct(undisturbed, images[60:], labels[60:]) - 1
 
 
+@pytest.mark.parametrize("outlier", ["uniform noise", "checkerboard"])
+@pytest.mark.parametrize(("method", "small"), [("norm-ema", False), ("norm", True)])
+def test_the_embedded_model_after_a_plausible_outlier(method: str, small: bool, outlier: str) -> None:
+    data = embedded_images()
+    images, labels = as_tensor(data.pixels(range(250))), torch.from_numpy(data.labels[:250])
+    board = ((torch.arange(32)[:, None] + torch.arange(32)) % 2).float().expand(10, 3, 32, 32)
+    noise = torch.rand(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    undisturbed, disturbed = (ttc.adapt(embedded(), method, small_batches=small) for _ in range(2))
+    for adapter in (undisturbed, disturbed):
+        adapter(images[:50])
+    disturbed(board if outlier == "checkerboard" else noise)
+    assert correct(disturbed, images[50:], labels[50:]) >= correct(undisturbed, images[50:], labels[50:]) - 1
+
+
 def test_a_guarded_stream_continues_after_an_extreme_batch(model: nn.Module, stream: list[Tensor]) -> None:
     guard, undisturbed = (Guard(ttc.adapt(model, "ttc", small_batches=True)) for _ in range(2))
     guard(stream[0])

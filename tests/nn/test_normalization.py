@@ -268,7 +268,7 @@ def test_an_absurd_batch_is_rejected_and_nothing_is_stored(kind: Any, bad: float
 
 def test_the_reference_is_no_state_and_moves_with_the_layer() -> None:
     norm = EmaNorm(layer())
-    assert set(norm.state_dict()) == {"weight", "bias", "mean", "variance"}
+    assert set(norm.state_dict()) == {"weight", "bias", "mean", "variance", "alternatives"}
     assert norm.double().source_mean.dtype == torch.float64
 
 

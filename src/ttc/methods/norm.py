@@ -70,7 +70,7 @@ def norm_ema(model: Classifier, *, momentum: float = 0.1) -> RunningNormAdapter:
     """
     if not 0 <= momentum <= 1:
         raise TTCError(f"momentum is the weight of a new batch and lies in [0, 1], got {momentum}")
-    return RunningNormAdapter(frozen_copy(model, partial(RunningNorm, momentum=momentum)))
+    return RunningNormAdapter(frozen_copy(model, partial(RunningNorm, momentum=momentum, bounded=True)))
 
 
 METHOD = Method(name="norm", build=norm, changes=("norm statistics",), needs=("large batches",), paper="Schneider 2020")

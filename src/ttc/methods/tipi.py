@@ -126,7 +126,7 @@ def tipi(
     default_reference = None if optimizer else 64.0 if large else 200.0
     reference = default_reference if lr_reference_batch == "auto" else lr_reference_batch
     above = (None if large else 64) if batch_statistics_above == "auto" else batch_statistics_above
-    prepared = copy_with_trainable_norms(model, partial(RunningNorm, branches=2))
+    prepared = copy_with_trainable_norms(model, partial(RunningNorm, branches=2, bounded=True))
     make = optimizer or default_optimizer(model.num_classes)
     return TIPI(
         prepared,

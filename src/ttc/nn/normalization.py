@@ -4,7 +4,7 @@ Each layer takes over weight, bias, eps and the source statistics of a ``BatchNo
 difference to it. With one value per channel (N·H·W = 1) a batch has no variance: the layer then uses its stored
 statistics, with a warning.
 
-No batch can ruin what is stored: see :func:`source_energy`.
+No batch can ruin what is stored: see :func:`source_energy` and :mod:`ttc.nn.outliers`.
 """
 
 import math
@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.core.statistics import StatisticsLayer
 from ttc.errors import TTCError
+from ttc.nn.outliers import Choice, initial_alternatives
 
 PLAUSIBLE = 6.0  # the energy up to which a batch counts fully; single images at severity 5 stay below 4.7
 ABSURD = 1e4  # the energy beyond which a batch is rejected: a hundred source standard deviations
@@ -194,19 +195,24 @@ class RunningNorm(StatisticsNorm):
         layer: The layer to replace.
         momentum: The weight of a new batch in the running statistics.
         branches: How many sets of running statistics to store for one affine map (TIPI uses two).
+        bounded: Whether a batch that moves them far counts fully only if the next one confirms it
+            (:mod:`ttc.nn.outliers`); for methods that show the layer each batch once per branch.
     """
 
     updates = shares_stream = True
     mean: Tensor
     variance: Tensor
+    alternatives: Tensor | None
 
-    def __init__(self, layer: _BatchNorm, *, momentum: float = 0.1, branches: int = 1) -> None:
+    def __init__(self, layer: _BatchNorm, *, momentum: float = 0.1, branches: int = 1, bounded: bool = False) -> None:
         super().__init__(layer)
         _require_source(self)
         self.keep_source_()
         self.mean = self.mean.repeat(branches, 1)  # (branches, C)
         self.variance = self.variance.repeat(branches, 1)
         self.momentum, self.branch, self.tracking = momentum, 0, False
+        alternatives = initial_alternatives(self.mean, self.variance) if bounded else None  # (branches, 8, C)
+        self.register_buffer("alternatives", alternatives)
 
     def forward(self, x: Tensor) -> Tensor:
         mean, variance = self.mean[self.branch], self.variance[self.branch]  # views
@@ -214,9 +220,9 @@ class RunningNorm(StatisticsNorm):
             return F.batch_norm(x, mean, variance, self.weight, self.bias, False, self.momentum, self.eps)
         if self.processes.active:
             return self._normalize_and_store(x, mean, variance)
-        updated = mean.clone(), variance.clone()  # batch_norm writes into them
-        normalized = F.batch_norm(x, *updated, self.weight, self.bias, True, self.momentum, self.eps)
-        self._store((mean, variance), updated)
+        batch = torch.zeros_like(mean), torch.zeros_like(variance)  # batch_norm with momentum 1 fills them
+        normalized = F.batch_norm(x, *batch, self.weight, self.bias, True, 1.0, self.eps)
+        self._store((mean, variance), batch)
         return normalized
 
     def _normalize_and_store(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -224,22 +230,21 @@ class RunningNorm(StatisticsNorm):
         batch_mean, batch_variance = self.moments(x, unbiased=False)
         count = self._count_values(x)
         unbiased = batch_variance * (count / (count - 1))
-        updated = _blend(mean, batch_mean, self.momentum), _blend(variance, unbiased, self.momentum)
-        self._store((mean, variance), (updated[0].detach(), updated[1].detach()))
+        self._store((mean, variance), (batch_mean.detach(), unbiased.detach()))
         return _normalize(self, x, batch_mean, batch_variance)
 
     @torch.no_grad()
-    def _store(self, stored: tuple[Tensor, Tensor], updated: tuple[Tensor, Tensor]) -> None:
-        """Store updated statistics, less of them if the batch is implausible; its own statistics follow from them."""
-        if not self.momentum:
-            return
-        mean, variance = (
-            old.double() + (new.double() - old.double()) / self.momentum
-            for old, new in zip(stored, updated, strict=True)
-        )
-        weight = update_weight(self, mean, variance)
-        for old, new in zip(stored, updated, strict=True):
-            old.copy_(new if weight == 1 else torch.lerp(old, new, weight))
+    def _store(self, stored: tuple[Tensor, Tensor], batch: tuple[Tensor, Tensor]) -> None:
+        """Update the stored statistics in place, by less if the batch is implausible."""
+        amount = self.momentum * update_weight(self, *batch)
+        if self.alternatives is None:
+            after = stored[0].lerp(batch[0], amount), stored[1].lerp(batch[1], amount)
+        else:
+            choice = Choice(stored, self.alternatives[self.branch], batch, self.eps)
+            after = choice.chosen[0].lerp(batch[0], amount), choice.chosen[1].lerp(batch[1], amount)
+            self.alternatives[self.branch].copy_(choice.next_alternatives(after))
+        for old, new in zip(stored, after, strict=True):
+            old.copy_(new)
 
     def fixed_statistics(self, x: Tensor | None) -> tuple[Tensor, Tensor] | None:
         """Return the running statistics of the first branch, with which it predicts."""
@@ -281,7 +286,8 @@ class EmaNorm(StatisticsNorm):
     A batch of N counts as N single images, so predictions hardly depend on N. The variance is the mixture's, to which
     the distance of the means adds a(1-a)(μ_s - μ_t)²: single images differ in their means. It starts from the source
     statistics, is updated unless ``tracking`` is off, and passes no gradient through the statistics. An implausible
-    batch counts less, an absurd one is rejected (:func:`update_weight`).
+    batch counts less, an absurd one is rejected (:func:`update_weight`), and an outlier that the next batch contradicts
+    is undone but for a bounded move (:mod:`ttc.nn.outliers`).
 
     Args:
         layer: The layer to replace.
@@ -289,6 +295,7 @@ class EmaNorm(StatisticsNorm):
     """
 
     updates = shares_stream = True
+    alternatives: Tensor
 
     def __init__(self, layer: "_BatchNorm | StatisticsNorm", *, weight: float = 0.01) -> None:
         super().__init__(layer)
@@ -300,6 +307,7 @@ class EmaNorm(StatisticsNorm):
             stored = getattr(self, name)
             setattr(self, name, stored.to(torch.promote_types(stored.dtype, torch.float32), copy=True))
         self.keep_source_()
+        self.register_buffer("alternatives", initial_alternatives(self.source_mean, self.source_variance))
 
     def forward(self, x: Tensor) -> Tensor:
         assert self.mean is not None
@@ -316,13 +324,20 @@ class EmaNorm(StatisticsNorm):
     def _track(self, x: Tensor) -> None:
         assert self.mean is not None
         assert self.variance is not None
-        amount = 1 - (1 - self.image_weight) ** self.processes.count_rows(x)
+        images = self.processes.count_rows(x)
+        amount = 1 - (1 - self.image_weight) ** images
         mean, variance = self.moments(x, unbiased=False)
         amount *= update_weight(self, mean, variance)
-        apart = mean - self.mean
+        current = self.mean, self.variance
+        # A single image moves them too little to need confirmation, and differs from the next one by nature.
+        choice = Choice(current, self.alternatives, (mean, variance), self.eps) if images > 1 else None
+        before, variance_before = choice.chosen if choice else current
+        apart = mean - before
         # New tensors, not written in place: the backward pass of another view may still need the old ones.
-        self.variance = self.variance.lerp(variance, amount).addcmul_(apart, apart, value=amount * (1 - amount))
-        self.mean = self.mean.add(apart, alpha=amount)
+        self.variance = variance_before.lerp(variance, amount).addcmul_(apart, apart, value=amount * (1 - amount))
+        self.mean = before.add(apart, alpha=amount)
+        after = self.mean, self.variance
+        self.alternatives = choice.next_alternatives(after) if choice else initial_alternatives(*after)
 
 
 class WindowNorm(StatisticsNorm):

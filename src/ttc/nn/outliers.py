@@ -1,0 +1,84 @@
+"""Running statistics that one batch cannot ruin: what moves them far counts fully only if a later batch confirms it.
+
+Beside its statistics, which include the last batch, a layer stores two alternatives: the statistics with the move of
+the last batch bounded, and, if the last batch contradicted the one before, the statistics with that one instead. The
+next batch decides which of the three to continue from, by its distance to what each of them claims the stream to be.
+Where batches confirm each other, the first is always chosen, and the statistics are plain running ones.
+"""
+
+import torch
+from torch import Tensor
+
+Pair = tuple[Tensor, Tensor]
+"""A mean and a variance per channel, (C,) each."""
+
+MAX_MOVE = 0.01  # of a channel by a batch that the next ones contradict, in standard deviations
+MARGIN = 1 / 2  # how much nearer an alternative must be: batches of one stream differ by chance
+SAME = 1e-3  # batches nearer than this are one batch shown twice: it does not confirm itself
+
+
+def initial_alternatives(mean: Tensor, variance: Tensor) -> Tensor:
+    """Return the alternatives of a layer that has seen no batch: four pairs, (..., 8, C)."""
+    return torch.stack([mean, variance] * 4, -2)
+
+
+def channel_distances(one: Pair, other: Pair, eps: float) -> Tensor:
+    """Compute the distance of two statistics in standard deviations, per channel: (C,).
+
+    .. math:: \\sqrt{\\frac{2\\,(\\mu_1 - \\mu_2)^2}{\\sigma_1^2 + \\sigma_2^2} + \\log^2\\frac{\\sigma_1}{\\sigma_2}}
+
+    Args:
+        one: A mean and a variance.
+        other: Another mean and variance.
+        eps: What the layer adds to variances.
+    """
+    first, second = (variance.double().clamp(min=0) + eps for _, variance in (one, other))
+    apart = (one[0].double() - other[0].double()).square() * 2 / (first + second)
+    return (apart + ((first / second).log() / 2).square()).sqrt()
+
+
+def distance(one: Pair, other: Pair, eps: float) -> Tensor:
+    """Compute the mean distance over channels, each counted as one standard deviation at most."""
+    return channel_distances(one, other, eps).clamp(max=1).mean()
+
+
+def bounded_move(before: Pair, after: Pair, eps: float) -> Pair:
+    """Return ``after``, but in each channel at most :data:`MAX_MOVE` away from ``before``."""
+    scale = (MAX_MOVE / channel_distances(before, after, eps).clamp(min=1e-30)).clamp(max=1).to(before[0])
+    start, end = (variance.clamp(min=0) + eps for variance in (before[1], after[1]))
+    mean = torch.where(scale < 1, before[0].lerp(after[0], scale), after[0])
+    return mean, torch.where(scale < 1, start * (end / start) ** scale - eps, after[1])
+
+
+class Choice:
+    """The statistics that a batch updates, chosen among the current ones and the alternatives.
+
+    Args:
+        current: The statistics of the layer.
+        alternatives: Its alternatives, (8, C): the bounded statistics; the last batch; the statistics without the last
+            batch but with the one before; the one before.
+        batch: The statistics of the new batch.
+        eps: The layer's eps.
+    """
+
+    def __init__(self, current: Pair, alternatives: Tensor, batch: Pair, eps: float) -> None:
+        self.current, self.alternatives, self.batch, self.eps = current, alternatives, batch, eps
+        bounded, last, without_last, earlier = pairs = [(alternatives[i], alternatives[i + 1]) for i in (0, 2, 4, 6)]
+        to_bounded, to_last, to_earlier = (distance(batch, pairs[i], eps) for i in (0, 1, 3))
+        self.repeated = to_last < SAME
+        self.contradicted = ~self.repeated & (torch.minimum(to_bounded, to_earlier) < MARGIN * to_last)
+        chosen = _select(to_earlier < to_bounded, without_last, bounded)
+        self.last = last
+        self.chosen = _select(self.contradicted, chosen, current)
+
+    def next_alternatives(self, after: Pair) -> Tensor:
+        """Return the alternatives once the batch has updated the chosen statistics to ``after``."""
+        bounded = bounded_move(self.chosen, after, self.eps)
+        without_last = _select(self.contradicted, self.current, bounded)
+        new = torch.stack([*bounded, *self.batch, *without_last, *self.last])
+        return torch.where(self.repeated, self.alternatives, new.to(self.alternatives))
+
+
+def _select(condition: Tensor, one: Pair, other: Pair) -> Pair:
+    mean, variance = (torch.where(condition, a, b.to(a)) for a, b in zip(one, other, strict=True))
+    return mean, variance
