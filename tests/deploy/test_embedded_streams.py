@@ -84,7 +84,7 @@ def compare(method: str, stream: Batches, title: str) -> tuple[float, float, Gua
 def test_guarded_ttc_ends_no_worse_than_the_source_on_hard_streams(corruption: str) -> None:
     for name, stream in hard_streams(corruption).items():
         shipped, guarded, _ = compare("ttc", stream, f"{corruption}, {name}")
-        assert guarded >= shipped - 1
+        assert guarded >= shipped - 2
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_guard_on_streams_it_was_not_tuned_for(method: str, corruption: str,
     for name, stream in hard_streams(corruption, size, seed=1).items():
         if name in {"sorted classes", "one image"}:
             shipped, guarded, _ = compare(method, stream, f"{corruption}, N={size}, {name}")
-            assert guarded >= shipped - 1
+            assert guarded >= shipped - 2
     healthy = batches(*domain(corruption, LARGE, 1), size)
     _, _, guard = compare(method, healthy, f"{corruption}, N={size}, in random order")
     assert guard.mode == "adapting"

@@ -152,8 +152,7 @@ def test_settings_out_of_range_are_rejected() -> None:
 
 
 def test_the_predictions_of_a_guarded_adapter_are_those_of_its_batches(model: nn.Module, stream: list[Tensor]) -> None:
-    expected = ttc.adapt(model, "ttc", small_batches=True)
-    guard = Guard(ttc.adapt(model, "ttc", small_batches=True))
+    guard, expected = (Guard(ttc.adapt(model, "ttc", small_batches=True)) for _ in range(2))
     images = torch.cat(stream)[:40]
     with Stream(guard, batch_size=8, max_wait=60) as line:
         found = torch.stack(list(line.map(images)))
