@@ -82,7 +82,7 @@ class Slow(Adapter):
         return self.model(x).logits
 
 
-def slow(model, *, seconds: float = 0.4):
+def slow(model, *, seconds: float = 0.3):
     adapter = Slow(frozen_copy(model))
     adapter.seconds = seconds
     return adapter
@@ -98,7 +98,7 @@ def test_a_killed_node_loses_no_cell(ray_cluster: RayCluster, place: Path) -> No
     wanted = cells(grid, workload())
     executor = RayExecutor(1, ray_cluster.address)
     with Store(Path("here.sqlite")) as here, Store(Path("cluster.sqlite")) as there:
-        list(run(wanted, workload(), here, workers=2))
+        list(run(wanted, workload(), here))
         for _ in run(wanted, workload(), there, executor=executor):
             running = [int(path.name.split("-")[1]) for path in place.glob("running-*")]
             ray_cluster.kill_one_of(running)
@@ -164,3 +164,5 @@ def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr(ray_executor, "find_spec", lambda name: None)
     with pytest.raises(TTCError, match=r"needs Ray, which is not installed: pip install 'ray>=2\.\d+'"):
         ray_executor.require_ray()
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    assert f'ray = ["{ray_executor.REQUIREMENT}"]' in project.read_text()

@@ -28,7 +28,7 @@ import ttc
 from ttc.bench.executors import REUSE_MEMORY, Task, TaskResult, added_environment, execute
 from ttc.errors import TTCError
 
-REQUIREMENT = "ray>=2.40"  # the extra ``ray``
+REQUIREMENT = "ray>=2.60"  # the extra ``ray``
 ATTEMPTS = 4  # of a task whose worker or node is lost each time
 CONNECT_SECONDS = 30.0  # until a cluster must have accepted a driver
 STARVED_SECONDS = 60.0  # that tasks wait while no node has the resources of one
