@@ -1,6 +1,7 @@
 """One page about several datasets: verdicts side by side, and explanations that numbers confirm or not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,12 @@ def test_explanations_are_confirmed_or_dropped_by_numbers() -> None:
     assert line(text, "T3A below")[-1] == "confirmed"
     assert line(text, "ETA level")[-1] == "confirmed"
     assert line(text, "ETA 4.9")[2:] == ["contrast −30.00 ± 0.10 (paper +1.0)", "dropped"]
+
+
+def test_a_claim_that_two_studies_judge_is_that_of_the_main_table() -> None:
+    components = replace(IMAGENET, study="components-imagenetc", claims=(Claim("TTC improves on TENT.", "holds", ""),))
+    text = across_datasets([Column("a", [components, IMAGENET])])
+    assert line(text, "TTC improves")[-1] == "0 of 1"
 
 
 def test_what_was_not_run_is_not_tested() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ttc.errors import TTCError
-from ttc.report.findings import AVERAGE, Findings, ResultTable, Value
+from ttc.report.findings import AVERAGE, Claim, Findings, ResultTable, Value
 from ttc.report.formatting import number
 from ttc.report.output import read_folder
 from ttc.report.result_tables import markdown
@@ -155,18 +155,24 @@ def _with_error(value: Value) -> str:
 
 
 def _claims(columns: Sequence[Column]) -> str:
-    texts = dict.fromkeys(claim.text for column in columns for one in column.findings for claim in one.claims)
+    claims = {column.folder: _main_first(column) for column in columns}
+    texts = dict.fromkeys(claim.text for every in claims.values() for claim in every)
     rows = []
     for text in texts:
         cells, verdicts = [], []
         for column in columns:
-            found = [claim for one in column.findings for claim in one.claims if claim.text == text]
+            found = [claim for claim in claims[column.folder] if claim.text == text]
             verdicts += [found[0].verdict] if found else []
             evidence = found[0].evidence.partition(": ")[2].replace(" points", "") if found else ""
             cells.append(f"{found[0].verdict}: {evidence}" if evidence else found[0].verdict if found else "")
         rows.append([text, *cells, f"{verdicts.count('holds')} of {len(verdicts)}"])
     note = "Differences in points with their 95 % interval, paired by image.\n\n"
     return note + _lines(("claim", *(column.title for column in columns), "holds on"), rows)
+
+
+def _main_first(column: Column) -> list[Claim]:
+    """The claims of a column; where two studies judge the same one, that of the main table comes first."""
+    return [claim for one in (column.main, *column.findings) for claim in one.claims]
 
 
 def _odd_rows(columns: Sequence[Column]) -> str:

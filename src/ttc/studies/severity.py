@@ -105,7 +105,7 @@ def _corruption_errors(measured: Measurements) -> tuple[ResultTable, ...]:
             "images here were corrupted by ttc."
         )
     if not whole:
-        notes.append(f"Not mCE, which is the mean over fifteen corruptions: {len(places)} were run.")
+        notes.append(f"Not mCE, which is the mean over fifteen corruptions; this is the mean over {len(places)}.")
     name = f"{measured.study.name}-corruption-error"
     return (ResultTable(name, "Corruption error (%)", (mean, relative, *places), rows, best="min", notes=tuple(notes)),)
 
