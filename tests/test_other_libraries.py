@@ -2,14 +2,14 @@
 
 import importlib
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import ttc
 
@@ -55,12 +55,11 @@ def test_transformers(kind: str, images: Tensor) -> None:
 
 def test_a_split_of_datasets() -> None:
     datasets = package("datasets")
-    labels = [i % 10 for i in range(24)]
-    columns = {"image": photos(), "label": labels}
+    columns: dict[str, Any] = {"image": photos(), "label": [i % 10 for i in range(24)]}
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=10)})
     split = datasets.Dataset.from_dict(columns, features=features)
     adapter = ttc.adapt(ttc.models.embedded(), "norm")
-    expected = adapter.run(list(zip(photos(), labels, strict=True)), batch_size=8).finish()
+    expected = adapter.run(list(zip(photos(), columns["label"], strict=True)), batch_size=8).finish()
     assert expected.labelled == 24
     for form in (split, split.with_format("torch"), split.to_iterable_dataset(), split.iter(8)):
         found = adapter.run(form, batch_size=8).finish()
@@ -103,11 +102,11 @@ def test_a_test_loop_of_lightning(images: Tensor) -> None:
             super().__init__()
             self.adapter = adapter.as_module()
 
-        def test_step(self, batch: Tensor, batch_idx: int) -> None:
-            self.log("mean", self.adapter(batch).mean())
+        def test_step(self, batch: list[Tensor], batch_idx: int) -> None:
+            self.log("mean", self.adapter(batch[0]).mean())
 
     trainer = lightning.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
-    (metrics,) = trainer.test(Adapted(), DataLoader(cast("Dataset[Tensor]", images), batch_size=4), verbose=False)
+    (metrics,) = trainer.test(Adapted(), DataLoader(TensorDataset(images), batch_size=4), verbose=False)
     other = ttc.adapt(ttc.models.embedded(), "tent")
     assert metrics["mean"] == pytest.approx(
         torch.cat([other(batch) for batch in images.split(4)]).mean().item(), abs=1e-4

@@ -23,11 +23,20 @@ def unknown(kind: str, name: str, known: Iterable[str], *, of: str = "") -> TTCE
     Example:
         >>> print(unknown("method", "tend", ["norm", "tent"]))
         unknown method 'tend' (did you mean 'tent'?); choose from: norm, tent
+        >>> print(unknown("model", "resnet21", ["resnet20", "resnet32"]))
+        unknown model 'resnet21' (did you mean 'resnet20'?); choose from: resnet20, resnet32
     """
     names = list(known)
     lowered = {candidate.lower(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.lower(), list(lowered), n=1)
-    suggestion = f" (did you mean '{lowered[close[0]]}'?)" if close else ""
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=len(lowered) or 1)
+    best = max(close, key=lambda other: _similarity(name.lower(), other), default=None)  # the first of several
+    suggestion = f" (did you mean '{lowered[best]}'?)" if best is not None else ""
     owner = f" of '{of}'" if of else ""
     choices = f"choose from: {', '.join(names)}" if names else "there is none"
     return TTCError(f"unknown {kind} '{name}'{owner}{suggestion}; {choices}")
+
+
+def _similarity(one: str, other: str) -> tuple[float, int]:
+    """Compare two names; of those equally close, the one that begins alike is meant."""
+    start = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return difflib.SequenceMatcher(None, other, one).ratio(), start

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from ttc.cli.app import app
@@ -69,3 +70,9 @@ def test_without_the_libraries_the_table_is_still_printed(tmp_path: Path, monkey
     assert "paper's average" in shown
     assert "no figure: it needs libraries of the report extra that are not installed: pip install 'no-such" in shown
     assert not figure.exists()
+
+
+def test_the_figure_is_not_committed_by_accident() -> None:
+    ignored = (Path(__file__).parents[2] / ".gitignore").read_text().splitlines()
+    (option,) = [option for option in get_command(app).commands["demo"].params if option.name == "figure"]  # type: ignore[attr-defined]
+    assert f"/{option.default}" in ignored

@@ -30,25 +30,25 @@ def shown(*found: Summary, width: int = 80) -> list[str]:
 
 
 def test_a_summary_shows_deviations_where_there_are_some() -> None:
-    heading, titles, row = shown(summary("tent", runs=3))[:3]
+    heading, titles, row = shown(summary("tent", runs=3), width=120)[:3]
     assert heading == (
         "embedded, embedded: per-domain, severity 5, batch 100, 2,000 images; mean over 15 corruptions and 3 seeds"
     )
     assert titles.split() == ["method", "accuracy", "%", "NLL", "ECE", "%", "passes", "ms/batch"]
     assert "50.00 ± 1.00" in row
-    assert "±" not in shown(summary("tent"))[2]
+    assert "±" not in shown(summary("tent"), width=120)[2]
 
 
 def test_means_over_other_corruptions_are_not_in_one_table() -> None:
-    lines = shown(summary("tent"), summary("norm", corruptions=2), summary("ttc"))
+    lines = shown(summary("tent"), summary("norm", corruptions=2), summary("ttc"), width=120)
     assert [line.split()[0] for line in lines if line and line[0] in "tn"] == ["tent", "ttc", "norm"]
     assert "mean over 2 corruptions and 1 seed" in "\n".join(lines)
 
 
 def test_columns_that_do_not_fit_are_named() -> None:
     lines = shown(summary("tent+rla+spc+ss", runs=3), width=50)
-    assert max(map(len, lines[1:3])) <= 50
-    assert lines[3] == "not shown at this width: NLL, ECE %"
+    assert max(map(len, lines)) <= 50
+    assert lines[5] == "not shown at this width: NLL, ECE %"
 
 
 def test_axes_that_never_change_are_named_once() -> None:

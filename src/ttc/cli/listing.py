@@ -82,7 +82,7 @@ def print_summaries(console: Console, found: Sequence[Summary]) -> None:
     for one in found:
         groups[_heading(one)].append(one)
     for heading, group in groups.items():
-        console.print(heading, style="bold", markup=False)
+        console.print(heading, style="bold", markup=False, soft_wrap=False)
         columns = {
             "method": [one.method for one in group],
             "accuracy %": [_percent(one.accuracy) for one in group],
