@@ -121,6 +121,10 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(0.997 * parameter + 0.003 * start)
         changed = any(layer.distance / layer.tolerance > 1.4 for layer in pools)
+        if changed:
+            with torch.no_grad():
+                for parameter, start in zip(parameters, origin, strict=True):
+                    parameter.copy_(start)
         for layer in pools:
             if changed:
                 layer.pool, layer.images, layer.seen = layer.recent, min(32.0, layer.images), min(16.0, layer.seen)

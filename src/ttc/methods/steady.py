@@ -84,7 +84,7 @@ class Steady(Adapter):
         if learns:
             self._set_learning_rate()
             if self.updater(self._loss(logits), len(x)):
-                self._pull_to_source()
+                self._pull_to_source(self.pull)
         self._follow_domain()
         return correct_logits(logits, prior)
 
@@ -126,14 +126,15 @@ class Steady(Adapter):
             group["lr"] = rate * factor
 
     @torch.no_grad()
-    def _pull_to_source(self) -> None:
+    def _pull_to_source(self, fraction: float) -> None:
         source = self.initial_tensors
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:
-                parameter.lerp_(source[name].to(parameter), self.pull)
+                parameter.lerp_(source[name].to(parameter), fraction)
 
     def _follow_domain(self) -> None:
-        restart_changed_pools_(self.model)
+        if restart_changed_pools_(self.model):
+            self._pull_to_source(1.0)  # what was learned belongs to the domain that has ended
         if self.prior is not None:  # ordered classes move statistics too, without a new domain
             set_pool_tolerance_(self.model, TOLERANCE * (1 + CORRELATED_TOLERANCE * self.prior.correlation))
 
@@ -158,8 +159,8 @@ def steady(
     entropy of the mean prediction, weighted by exp(H̄ - H), plus Σ p log(K p̄), which draws the prediction averaged
     over 100 images (10 per class, if that is more) towards equally frequent classes. One step per 100 images,
     accumulated over smaller batches; after it, parameters return to those of the source by ``pull``. When statistics
-    of a layer leave what its pool explains, all pools restart. Where neighbouring images share classes, which the prior
-    finds out, the learning rate is a fifth and pools tolerate more.
+    of a layer leave what its pool explains, all pools restart, from the source parameters. Where neighbouring images
+    share classes, which the prior finds out, the learning rate is a fifth and pools tolerate more.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no
     statistics to pool, and everything else is the same. Not a published method.
