@@ -98,8 +98,8 @@ def save(adapter: "Adapter", path: Path) -> None:
     try:
         with atomic(path) as part:
             save_file(tensors, part, metadata)
-    except OSError as error:
-        raise TTCError(f"cannot write {path}: {error.strerror or error}") from error
+    except (OSError, SafetensorError) as error:  # the second on a full disk
+        raise TTCError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def read(path: Path) -> SavedAdaptation:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ttc.errors import TTCError
 from ttc.files import atomic, checksum
 
 
@@ -52,8 +54,11 @@ def accuracy(predict: Callable[[Tensor], Tensor], batches: Iterable[tuple[Tensor
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str]) -> str:
     """Save the state dict as safetensors with ``metadata`` in its header; return the SHA-256 of the file."""
     state = {key: value.detach().cpu().contiguous() for key, value in model.state_dict().items()}
-    with atomic(path) as part:
-        save_file(state, part, dict(metadata))
+    try:
+        with atomic(path) as part:
+            save_file(state, part, dict(metadata))
+    except SafetensorError as error:  # on a full disk
+        raise TTCError(f"cannot write {path}: {error}; free some space, then run the same command again") from error
     return checksum(path)
 
 

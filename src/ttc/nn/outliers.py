@@ -63,7 +63,7 @@ class Choice:
 
     def __init__(self, current: Pair, alternatives: Tensor, batch: Pair, eps: float) -> None:
         self.current, self.alternatives, self.batch, self.eps = current, alternatives, batch, eps
-        bounded, last, without_last, earlier = pairs = [(alternatives[i], alternatives[i + 1]) for i in (0, 2, 4, 6)]
+        bounded, last, without_last, _ = pairs = [(alternatives[i], alternatives[i + 1]) for i in (0, 2, 4, 6)]
         to_bounded, to_last, to_earlier = (distance(batch, pairs[i], eps) for i in (0, 1, 3))
         self.repeated = to_last < SAME
         self.contradicted = ~self.repeated & (torch.minimum(to_bounded, to_earlier) < MARGIN * to_last)
