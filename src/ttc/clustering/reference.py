@@ -97,10 +97,7 @@ def _normalized(features: Tensor) -> NDArray[np.float64]:
 
 def _require_library(features: Tensor, predicted: Tensor) -> None:
     if not has_reference_assigners():
-        raise TTCError(
-            "k-means and spectral clustering need scikit-learn: pip install 'test-time-clustering[diagnose]' or "
-            "pip install scikit-learn"
-        )
+        raise TTCError("k-means and spectral clustering need scikit-learn: pip install 'scikit-learn>=1.5'")
     classes = len(predicted.unique())
     if classes < 2 or len(features) <= classes:
         raise TTCError(
