@@ -12,6 +12,7 @@ from ttc.core import Adapter, Event
 from ttc.core.entropy import softmax_entropy
 from ttc.core.representation import Rows, counted, html_table, text_table
 from ttc.core.state import State, capture_state, restore_state
+from ttc.core.statistics import needs_large_batches, updates_statistics, uses_batch_statistics
 from ttc.deploy.arbiter import compare_with_source
 from ttc.deploy.escalation import Escalation, Level
 from ttc.deploy.monitors import count_dropped_batches
@@ -26,11 +27,12 @@ class Guard(Escalation):
 
     Two things happen, both without labels. Each batch is predicted by the adapter or by the source model, whichever has
     been more consistent under a horizontal flip (:class:`ttc.deploy.arbiter.Arbiter`); the adapter learns only from
-    batches that it predicts. And after every ``policy.check_every`` images the signals are checked. Each unhealthy
-    check escalates by one level: warn; roll back to the last healthy snapshot; roll back and freeze; predict with the
-    source model, at once if no check was ever healthy. After ``policy.patience`` consecutive healthy checks it steps
-    down by one level. ``policy.max_rejections`` rejected batches in a row count as an unhealthy check: a ruined state
-    rejects all. A signal that is not finite is unhealthy. Calls from several threads take turns.
+    batches that it predicts, unless it averages or caches the stream (``small_batches``). And after every
+    ``policy.check_every`` images the signals are checked. Each unhealthy check escalates by one level: warn; roll back
+    to the last healthy snapshot; roll back and freeze; predict with the source model, at once if no check was ever
+    healthy. After ``policy.patience`` consecutive healthy checks it steps down by one level. ``policy.max_rejections``
+    rejected batches in a row count as an unhealthy check: a ruined state rejects all. A signal that is not finite is
+    unhealthy. Calls from several threads take turns.
 
     Args:
         adapter: The adapter to guard; call the guard in its place.
@@ -217,7 +219,7 @@ class Guard(Escalation):
         undisturbed = self.arbiter.repeats, self.comparison_credit
         news = None if self.frozen_by_user else self.arbiter.judge_variety(x)
         compare = self._is_comparison_due(x)
-        before = self.adapter.state_dict() if compare and not self.is_frozen else None
+        before = self.adapter.state_dict() if compare and self._can_undo() else None
         rollbacks = self.counters.rollbacks
         try:
             logits = self._predict_or_recover(x)
@@ -258,8 +260,13 @@ class Guard(Escalation):
 
     def _can_compare(self, x: Tensor) -> bool:
         """Tell whether the comparison is enabled, the adapter in use, and this a batch that can be flipped."""
-        enabled = self.policy.source_fraction > 0 and self.level != Level.SOURCE and not self.frozen_by_user
-        return enabled and getattr(x, "ndim", 0) == 4
+        in_use = self.level != Level.SOURCE and not self.frozen_by_user
+        return self.policy.source_fraction > 0 and in_use and getattr(x, "ndim", 0) == 4
+
+    def _can_undo(self) -> bool:
+        """Tell whether to undo learning; a window or an average of the stream would never fill if it were undone."""
+        accumulates = uses_batch_statistics(self.adapter.model) or updates_statistics(self.adapter.model)
+        return not self.is_frozen and (needs_large_batches(self.adapter.model) or not accumulates)
 
     def _choose(self, x: Tensor, logits: Tensor, *, compare: bool) -> Tensor:
         """Return the adapter's logits or, where the source model is preferred, those of the source."""
