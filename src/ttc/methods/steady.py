@@ -21,7 +21,7 @@ from ttc.clustering import (
     mean_of_views,
     softmax_entropy,
 )
-from ttc.core import Adapter, Classifier, ExportParts, require_finite
+from ttc.core import Adapter, Classifier, require_finite
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import (
@@ -92,10 +92,6 @@ class Steady(Adapter):
         """Return the corrected logits (N, K)."""
         logits = self._logits(x)
         return correct_logits(logits, self._prior(logits, update=False))
-
-    def export_parts(self) -> ExportParts:
-        """Return the views; the module does not know the class prior, which needs a stream."""
-        return ExportParts(views=self.views, fuse=mean_of_views)
 
     def _logits(self, x: Tensor) -> Tensor:
         prediction = self.model(torch.cat([view(x) for view in self.views]))
