@@ -21,6 +21,7 @@ from ttc.cli import (
     reproduce,
     results,
     run,
+    serve,
     train,
 )
 from ttc.errors import TTCError
@@ -37,6 +38,7 @@ app.command()(demo.demo)
 app.command()(methods.methods)
 app.command()(inspect.inspect)
 app.command()(adapt.adapt)
+app.command()(serve.serve)
 app.add_typer(data.app, name="data")
 app.command()(doctor.doctor)
 app.command()(corrupt.corrupt)

@@ -62,9 +62,19 @@ def read_rgb(path: Path, fitting: Fitting | None = None) -> Pixels:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # large images are resized, and odd metadata does not matter
             with Image.open(path) as image:
-                rgb = _convert(image)
+                return to_rgb(image, fitting)
     except Exception as error:  # decoders raise any exception on damaged files
         raise UnreadableImageError(path, _reason(error)) from error
+
+
+def to_rgb(image: Image.Image, fitting: Fitting | None = None) -> Pixels:
+    """Convert an opened image to RGB pixels (H, W, 3), as :func:`read_rgb` does.
+
+    Args:
+        image: An image as Pillow opens it; it is decoded here.
+        fitting: How to resize and crop it; None keeps its size.
+    """
+    rgb = _convert(image)
     return np.asarray(rgb if fitting is None else _fit(rgb, fitting))
 
 

@@ -83,6 +83,11 @@ class Stream:
         """What predicts the micro-batches."""
         return self._worker.adapter
 
+    @property
+    def is_open(self) -> bool:
+        """Whether images are accepted: until :meth:`close`, or until the worker thread fails."""
+        return self._worker.is_open
+
     def submit(self, images: Tensor, *, timeout: float | None = None) -> "Future[Tensor]":
         """Queue an image or a batch for prediction; block while the queue is full.
 
@@ -165,6 +170,11 @@ class _Worker:
             self._queue.append(request)
             self._queued_images += len(request.images)
             self._changed.notify_all()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are accepted."""
+        return self._open
 
     def stop(self) -> None:
         """Accept no more requests; the thread predicts those that are queued, and ends."""
