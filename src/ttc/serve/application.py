@@ -229,6 +229,6 @@ def create_app(settings: ServeSettings, model: ServedModel | None = None) -> ASG
         Route("/readyz", server.readyz),
         *map(_page_route, PAGE_FILES),
     ]
-    handlers = {kind: _explain for kind in (HTTPException, RequestError, Exception)}
+    handlers = dict.fromkeys((HTTPException, RequestError, Exception), _explain)
     app = Starlette(routes=routes, lifespan=server.lifespan, exception_handlers=handlers)
     return Gateway(app, settings, server.metrics)

@@ -28,6 +28,7 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         TTCError: If the port is in use or may not be opened, or the host is not one of this machine.
     """
+    opened = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
@@ -35,6 +36,8 @@ def bind(host: str, port: int) -> socket.socket:
         opened.bind(address)
         opened.listen(BACKLOG)  # another server on this port fails here, not when the model is loaded
     except OSError as error:
+        if opened is not None:
+            opened.close()
         raise TTCError(
             f"cannot listen on port {port} of {host} ({error.strerror or error}): choose another with --port or --host"
         ) from error

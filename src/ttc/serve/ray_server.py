@@ -108,7 +108,8 @@ def _connect(ray: Any, address: str | None) -> None:
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TTCError(
-            f"the Ray cluster at {address or 'this machine'} cannot be joined ({reason}): start one with ray start --head"
+            f"the Ray cluster at {address or 'this machine'} cannot be joined ({reason}): start one with "
+            "ray start --head"
         ) from error
 
 

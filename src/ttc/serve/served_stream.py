@@ -94,7 +94,7 @@ class ServedStream:
         """Save everything that changed.
 
         Raises:
-            OSError: If the disk does not allow it.
+            Exception: If the disk does not allow it; what was saved before is then still complete.
         """
         with self._saving:
             if self.images == self.saved_images:
@@ -108,7 +108,7 @@ class ServedStream:
         """Predict what is queued, save and stop.
 
         Raises:
-            OSError: If it cannot be saved; the stream then still works unless something was queued.
+            Exception: If it cannot be saved; the stream then still works unless something was queued.
         """
         self.save()
         self.queue.close()
@@ -161,7 +161,7 @@ class ServedStream:
         """Save, but never lose a prediction for it: a full disk is reported, and tried again with the next batch."""
         try:
             self.save()
-        except (OSError, TTCError) as error:
+        except Exception as error:  # torch and safetensors have errors of their own for a full disk
             self.failed_saves += 1
             log.error("the stream %s cannot be saved: %s", self.name, error)
 

@@ -47,7 +47,7 @@ class StreamFolder:
         Files are named by the number of images: whenever the process is killed, ``stream.json`` names complete ones.
 
         Raises:
-            OSError: If the folder cannot be written; what was saved before is then still complete.
+            Exception: If the folder cannot be written; what was saved before is then still complete.
         """
         adaptation, guard = self._files(saved.images)
         predictor.save(adaptation)

@@ -49,5 +49,5 @@ class StreamHistory:
         self.points.append({"images": total, "time": round(time.time(), 1), "mode": mode, **means})
         self._images, self._sums = 0, {}
         if len(self.points) > MOST_POINTS:
-            self.points = self.points[1::2]
+            self.points = self.points[::2]
             self.interval *= 2

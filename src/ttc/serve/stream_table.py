@@ -97,10 +97,12 @@ class StreamTable:
             if victim is not None:
                 try:
                     await loop.run_in_executor(self._thread, victim.close)
-                except OSError as error:
+                except Exception as error:  # torch and safetensors have errors of their own for a full disk
                     log.error("the stream %s cannot be saved and stays in memory: %s", victim.name, error)
                     self.live[victim.name] = victim
-                    raise RequestError(503, "another stream cannot be saved: the server's disk is full") from error
+                    raise RequestError(
+                        503, "another stream cannot be saved to make room; the server's log says why"
+                    ) from error
                 self.evicted += 1
             self.live[name] = await loop.run_in_executor(self._thread, self._open_stream, name)
             self.opened += 1
