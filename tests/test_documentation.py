@@ -28,6 +28,8 @@ NOT_RUN = {  # commands that are only parsed, by how they begin
     "ttc run": "takes minutes",
     "ttc results": "needs the results of a run",
     "ttc report": "needs the results of a study",
+    "ttc serve": "runs until it is stopped; tests/serve runs it",
+    "curl": "needs a server; tests/serve sends the same",
     "ttc train": "trains for hours",
     "ttc data fetch": "downloads",
     "ttc reproduce components": "takes minutes",
