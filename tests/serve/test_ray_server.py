@@ -64,15 +64,36 @@ def test_predict_stop_and_resume_on_ray_serve(tmp_path: Path) -> None:
         assert saved["images"] == expected
 
 
-@pytest.mark.slow
-def test_an_application_that_cannot_start_or_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_a_cluster_that_is_not_there_is_one_sentence_at_once(address: str) -> None:
     pytest.importorskip("ray.serve")
-    for words, expected in (
-        (["embedded", "--address", "127.0.0.1:1"], "ttc: the Ray cluster at 127.0.0.1:1 cannot be joined"),
-        (["embeded"], "ttc: the application does not start on Ray Serve: unknown model 'embeded'"),
-    ):
-        command = [sys.executable, "-m", "ttc", "serve", *words, "--ray", "--port", str(free_port())]
-        shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
-        assert shown.returncode == 2
-        assert expected in shown.stderr
-        assert "Traceback" not in shown.stderr
+    with pytest.raises(TTCError, match=r"cannot be joined \(.+\): start one with ray start --head"):
+        serve_on_ray(ServeSettings("embedded"), "127.0.0.1", 8000, address.format(free_port()))
+
+
+def test_a_wrong_name_is_found_before_ray_starts() -> None:
+    pytest.importorskip("ray.serve")
+    with pytest.raises(TTCError, match="unknown model 'embeded'"):
+        serve_on_ray(ServeSettings("embeded"), "127.0.0.1", 8000)
+
+
+@pytest.mark.slow
+def test_a_replica_that_cannot_start_is_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("ray.serve")
+    (tmp_path / "state").write_text("not a folder")
+    command = [
+        sys.executable,
+        "-m",
+        "ttc",
+        "serve",
+        "embedded",
+        "--ray",
+        "--port",
+        str(free_port()),
+        "--state",
+        "state",
+    ]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert shown.returncode == 2
+    assert "ttc: the application does not start on Ray Serve: cannot write to the folder" in shown.stderr
+    assert "Traceback" not in shown.stderr

@@ -6,16 +6,21 @@ restarted resumes from the last save.
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
+from urllib.parse import urlsplit
 
 from ttc.errors import TTCError
 from ttc.serve.serve_settings import ServeSettings
+from ttc.serve.served_model import ServedModel
 
 APPLICATION = "ttc"
+REACHABLE_SECONDS = 5.0
 
 
 def build_replica_app(settings: ServeSettings, threads: int | None) -> Any:
@@ -88,6 +93,8 @@ def serve_on_ray(
     ray, serve = import_module("ray"), import_module("ray.serve")
     if port == 0:
         raise TTCError("Ray Serve needs a port of its own: choose one with --port, such as 8000")
+    if address is None:
+        ServedModel(replace(settings, device="cpu"))  # a wrong name is found before Ray starts
     _connect(ray, address)
     stop = _stop_at_signals()  # after Ray, which sets handlers of its own
     try:
@@ -103,6 +110,10 @@ def serve_on_ray(
 
 def _connect(ray: Any, address: str | None) -> None:
     try:
+        if address and (parts := urlsplit(address if "//" in address else f"//{address}")).port:
+            socket.create_connection(
+                (parts.hostname or "", parts.port), REACHABLE_SECONDS
+            ).close()  # Ray tries for minutes
         options = {} if address else {"include_dashboard": False}
         ray.init(address=address or "local", logging_level="warning", log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -118,10 +129,15 @@ def _deploy(serve: Any, settings: ServeSettings, host: str, port: int, threads: 
         serve.start(http_options={"host": host, "port": port, "request_timeout_s": settings.timeout + 10})
         serve.run(make_deployment(settings, threads), name=APPLICATION, route_prefix="/")
     except RuntimeError as error:
-        reason = next((line for line in reversed(str(error).splitlines()) if "TTCError" in line), "")
-        raise TTCError(
-            f"the application does not start on Ray Serve: {reason.partition('TTCError:')[2].strip() or error}"
-        ) from error
+        raise TTCError(f"the application does not start on Ray Serve: {_reason(serve) or error}") from error
+
+
+def _reason(serve: Any) -> str:
+    """Return the error of a replica that did not start, without its stack trace."""
+    application = serve.status().applications.get(APPLICATION)
+    messages = [deployment.message for deployment in application.deployments.values()] if application else []
+    lines = [line for message in messages for line in message.splitlines() if "TTCError: " in line]
+    return lines[-1].partition("TTCError: ")[2].strip() if lines else ""
 
 
 def _stop_at_signals() -> threading.Event:

@@ -33,7 +33,11 @@ function plot(points, name) {
     const part = known.slice(Math.max(0, i - 1), end < 0 ? known.length : end);
     const line = document.createElementNS(SVG, "polyline");
     const places = part.map(place);
-    line.setAttribute("points", places.length > 1 ? places.join(" ") : `${places[0]} 100,${places[0].split(",")[1]}`);
+    if (places.length === 1) {  // a point would be invisible
+      const [x, y] = places[0].split(",").map(Number);
+      places.push(`${known.length === 1 ? 100 : x + 1},${y}`);
+    }
+    line.setAttribute("points", places.join(" "));
     line.setAttribute("class", point.mode);
     svg.append(line);
   });
