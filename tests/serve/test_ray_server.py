@@ -47,13 +47,16 @@ def test_predict_stop_and_resume_on_ray_serve(tmp_path: Path) -> None:
             assert any(re.match("serving embedded with ttc", line) for line in lines)
             client = Client(f"http://127.0.0.1:{port}")
             assert client.send("/predict", png()).status == 401
-            allowed = {"Authorization": f"Bearer {TOKEN}"}
+            allowed = f"Bearer {TOKEN}"
             body = in_json(png(0), png(1))
-            reply = client.send("/streams/camera-7/predict", body, "application/json", **allowed)
+            reply = client.send("/streams/camera-7/predict", body, "application/json", Authorization=allowed)
             assert (reply.status, reply.body["mode"], len(reply.body["predictions"])) == (200, "adapting", 2)
-            assert client.send("/streams/..%2Fa/predict", body, "application/json", **allowed).status == 400
+            assert client.send("/streams/..%2Fa/predict", body, "application/json", Authorization=allowed).status == 400
             assert client.send("/readyz").body == "ready\n"
-            assert f'ttc_stream_images{{stream="camera-7"}} {expected}' in client.send("/metrics", **allowed).body
+            assert (
+                f'ttc_stream_images{{stream="camera-7"}} {expected}'
+                in client.send("/metrics", Authorization=allowed).body
+            )
             process.send_signal(signal.SIGTERM)
             process.stderr.read()
             assert process.wait(120) == 0

@@ -1,6 +1,6 @@
 """A long life: tens of thousands of requests from several clients, nothing lost, memory flat.
 
-``TTC_SOAK_REQUESTS`` sets their number; 50,000 take about an hour on two processors.
+``TTC_SOAK_REQUESTS`` sets their number, ``TTC_SOAK_METHOD`` the method; 50,000 with TTC take an hour.
 """
 
 import http.client
@@ -20,6 +20,7 @@ import pytest
 from tests.serve.conftest import png
 
 REQUESTS = int(os.environ.get("TTC_SOAK_REQUESTS", "50000"))
+METHOD = os.environ.get("TTC_SOAK_METHOD", "ttc")
 CLIENTS = 8
 CAMERAS = 3
 VISITOR_EVERY = 200  # requests between two to a stream that is rarely used, so that others go to disk and back
@@ -89,9 +90,21 @@ def resident(pid: int) -> float:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
     options = ["--max-streams", str(CAMERAS + 1), "--save-every", "500", "--threads", "1", "--max-wait", "0.005"]
-    command = [sys.executable, "-m", "ttc", "serve", "embedded", "--port", "0", "--state", str(tmp_path), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "ttc",
+        "serve",
+        "embedded",
+        "--port",
+        "0",
+        "--state",
+        str(tmp_path),
+        "--method",
+        METHOD,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -111,7 +124,17 @@ def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.communicate()
-    print(json.dumps({"requests": REQUESTS, "seconds": round(seconds), "statuses": soak.statuses, "MB": soak.memory}))
+    print(
+        json.dumps(
+            {
+                "method": METHOD,
+                "requests": REQUESTS,
+                "seconds": round(seconds),
+                "statuses": soak.statuses,
+                "MB": soak.memory,
+            }
+        )
+    )
     assert soak.failures == []
     assert soak.statuses[200] == REQUESTS
     assert set(soak.statuses) <= {200, 429}
