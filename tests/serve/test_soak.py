@@ -1,6 +1,7 @@
 """A long life: tens of thousands of requests from several clients, nothing lost, memory flat.
 
-``TTC_SOAK_REQUESTS`` sets their number, ``TTC_SOAK_METHOD`` the method; 50,000 with TTC take an hour.
+``TTC_SOAK_REQUESTS`` sets their number and ``TTC_SOAK_MODEL`` the model, by default a network of two convolutions: the
+server is what is tested; 5,000 requests to ``embedded`` take minutes, 50,000 an hour.
 """
 
 import http.client
@@ -16,11 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.serve.conftest import png
+from tests.conftest import SIDE, SmallNet, labelled_images
+from tests.serve.conftest import encode, png
+
+ROOT = Path(__file__).parents[2]
 
 REQUESTS = int(os.environ.get("TTC_SOAK_REQUESTS", "50000"))
-METHOD = os.environ.get("TTC_SOAK_METHOD", "ttc")
+SMALL = "tests.serve.test_soak:small_model"
+MODEL = os.environ.get("TTC_SOAK_MODEL", SMALL)
 CLIENTS = 8
 CAMERAS = 3
 VISITOR_EVERY = 200  # requests between two to a stream that is rarely used, so that others go to disk and back
@@ -32,7 +38,7 @@ class Soak:
 
     def __init__(self, port: int, pid: int) -> None:
         self.port, self.pid = port, pid
-        self.images = [png(index) for index in range(100)]
+        self.images = [encode_image(index) for index in range(100)]
         self.numbers: Iterator[int] = iter(range(REQUESTS))
         self.lock = threading.Lock()
         self.statuses: Counter[int] = Counter()
@@ -79,6 +85,28 @@ class Soak:
             self.streams[name] += 1
 
 
+def small_model() -> SmallNet:
+    """A trained classifier of four patterns."""
+    torch.manual_seed(0)
+    model = SmallNet()
+    images, labels = labelled_images(512, 0.3, seed=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for step in range(60):
+        index = torch.arange(64) + 64 * (step % 8)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(images[index]), labels[index]).backward()
+        optimizer.step()
+    return model.eval()
+
+
+def encode_image(index: int) -> bytes:
+    """An image that the model knows, as a PNG file."""
+    if MODEL != SMALL:
+        return png(index)
+    images, _ = labelled_images(100, 0.8, seed=2)
+    return encode((images[index] * 255).to(torch.uint8).permute(1, 2, 0).numpy())
+
+
 def resident(pid: int) -> float:
     """The resident memory of a process, in MB."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
@@ -90,21 +118,11 @@ def resident(pid: int) -> float:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
     options = ["--max-streams", str(CAMERAS + 1), "--save-every", "500", "--threads", "1", "--max-wait", "0.005"]
-    command = [
-        sys.executable,
-        "-m",
-        "ttc",
-        "serve",
-        "embedded",
-        "--port",
-        "0",
-        "--state",
-        str(tmp_path),
-        "--method",
-        METHOD,
-    ]
+    command = [sys.executable, "-m", "ttc", "serve", MODEL, "--port", "0", "--state", str(tmp_path)]
+    if MODEL == SMALL:
+        options += ["--size", str(SIDE)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*command, *options], env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *options], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
         line = process.stderr.readline()
@@ -127,7 +145,7 @@ def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
     print(
         json.dumps(
             {
-                "method": METHOD,
+                "model": MODEL,
                 "requests": REQUESTS,
                 "seconds": round(seconds),
                 "statuses": soak.statuses,
@@ -143,5 +161,5 @@ def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
     saved.pop("default", None)
     assert saved == soak.streams  # every image of every stream was learned from and saved, through every eviction
     middle = len(soak.memory) // 2
-    early, late = max(soak.memory[2:middle]), min(soak.memory[middle:])
+    early, late = max(soak.memory[2:middle]), max(soak.memory[middle:])
     assert late < 1.1 * early + 20, soak.memory
