@@ -74,10 +74,12 @@ def test_a_cluster_that_is_not_there_is_one_sentence_at_once(address: str) -> No
         serve_on_ray(ServeSettings("embedded"), "127.0.0.1", 8000, address.format(free_port()))
 
 
-def test_a_wrong_name_is_found_before_ray_starts() -> None:
+def test_a_wrong_name_or_a_port_in_use_is_found_before_ray_starts() -> None:
     pytest.importorskip("ray.serve")
     with pytest.raises(TTCError, match="unknown model 'embeded'"):
-        serve_on_ray(ServeSettings("embeded"), "127.0.0.1", 8000)
+        serve_on_ray(ServeSettings("embeded"), "127.0.0.1", free_port())
+    with bind("127.0.0.1", 0) as opened, pytest.raises(TTCError, match="choose another with --port"):
+        serve_on_ray(ServeSettings("embedded"), "127.0.0.1", opened.getsockname()[1])
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ttc.errors import TTCError
+from ttc.serve.local_server import bind
 from ttc.serve.serve_settings import ServeSettings
 from ttc.serve.served_model import ServedModel
 
@@ -94,7 +95,8 @@ def serve_on_ray(
     if port == 0:
         raise TTCError("Ray Serve needs a port of its own: choose one with --port, such as 8000")
     if address is None:
-        ServedModel(replace(settings, device="cpu"))  # a wrong name is found before Ray starts
+        bind(host, port).close()
+        ServedModel(replace(settings, device="cpu"))  # what is wrong is found before Ray starts, which takes long
     _connect(ray, address)
     stop = _stop_at_signals()  # after Ray, which sets handlers of its own
     try:
