@@ -4,6 +4,7 @@ import gc
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -242,3 +243,23 @@ def test_a_dropped_stream_predicts_what_is_queued_and_ends_its_thread() -> None:
     thread.join(30)
     assert not thread.is_alive()
     assert future.result(timeout=0).tolist() == [12.0]
+
+
+def test_a_closed_stream_keeps_nothing_alive() -> None:
+    class Owner:
+        """Knows the stream that knows it."""
+
+        def __init__(self) -> None:
+            self.stream = Stream(self.predict)
+
+        def predict(self, images: Tensor) -> Tensor:
+            return images.flatten(1)
+
+    owner = Owner()
+    owner.stream.submit(torch.ones(3, 2, 2)).result()
+    owner.stream.close()
+    assert not owner.stream.is_open
+    known = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert known() is None

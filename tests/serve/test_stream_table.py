@@ -1,10 +1,13 @@
 """Which streams are in memory, when they are saved, and what happens when that fails."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import ttc
 from ttc import TTCError
@@ -34,6 +37,22 @@ def test_the_least_recently_used_makes_room(open_stream: Open) -> None:
         return live
 
     assert asyncio.run(scenario()) == ["a", "c"]
+
+
+def test_a_stream_on_disk_is_not_in_memory_any_more(open_stream: Open) -> None:
+    async def scenario() -> None:
+        table = StreamTable(open_stream, limit=1)
+        known = []
+        for name in "abcd":
+            async with table.use(name) as stream:
+                await stream.predict(torch.rand(2, 3, 8, 8))
+                known += [weakref.ref(stream), weakref.ref(stream.predictor)]
+            del stream
+        gc.collect()
+        assert sum(reference() is not None for reference in known) == 2  # the last stream and its adapter
+        await table.close()
+
+    asyncio.run(scenario())
 
 
 def test_requests_for_a_new_stream_share_its_opening(open_stream: Open) -> None:

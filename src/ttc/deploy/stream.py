@@ -76,7 +76,7 @@ class Stream:
         if not 0 <= max_wait < threading.TIMEOUT_MAX:
             raise TTCError(f"max_wait must be a number of seconds that is not negative, got {max_wait}")
         self._worker = _Worker(adapter, batch_size, max_wait, 8 * batch_size if capacity is None else capacity)
-        weakref.finalize(self, self._worker.stop)  # the thread knows the worker, not the stream: dropping it ends both
+        self._finalizer = weakref.finalize(self, self._worker.stop)  # the thread knows the worker, not the stream: dropping it ends both
 
     @property
     def adapter(self) -> Callable[[Tensor], Tensor]:
@@ -133,6 +133,7 @@ class Stream:
         """Accept no more images, predict those that are queued, and stop."""
         self._worker.stop()
         self._worker.join()
+        self._finalizer.detach()  # it would keep the adapter alive, if that knows this stream
 
     def __enter__(self) -> "Stream":
         return self

@@ -5,6 +5,7 @@ import logging
 import math
 import threading
 import time
+import weakref
 from concurrent.futures import Future
 from typing import Any
 
@@ -51,8 +52,15 @@ class ServedStream:
         self.failed_saves = 0
         self.last_used = time.time()
         self._saving = threading.Lock()
+        this = weakref.ref(self)  # the thread must not keep an evicted stream in memory
+
+        def predict_batch(images: Tensor) -> Tensor:
+            served = this()
+            assert served is not None
+            return served._predict_batch(images)
+
         self.queue = Stream(
-            self._predict_batch,
+            predict_batch,
             batch_size=settings.batch_size,
             max_wait=settings.max_wait,
             capacity=max(settings.max_queued, settings.max_images),
