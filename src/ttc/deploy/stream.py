@@ -76,7 +76,8 @@ class Stream:
         if not 0 <= max_wait < threading.TIMEOUT_MAX:
             raise TTCError(f"max_wait must be a number of seconds that is not negative, got {max_wait}")
         self._worker = _Worker(adapter, batch_size, max_wait, 8 * batch_size if capacity is None else capacity)
-        self._finalizer = weakref.finalize(self, self._worker.stop)  # the thread knows the worker, not the stream: dropping it ends both
+        # The thread knows the worker, not the stream: dropping the stream ends both.
+        self._finalizer = weakref.finalize(self, self._worker.stop)
 
     @property
     def adapter(self) -> Callable[[Tensor], Tensor]:
