@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ def test_the_least_recently_used_makes_room(open_stream: Open) -> None:
 def test_a_stream_on_disk_is_not_in_memory_any_more(open_stream: Open) -> None:
     async def scenario() -> None:
         table = StreamTable(open_stream, limit=1)
-        known = []
+        known: list[weakref.ref[Any]] = []
         for name in "abcd":
             async with table.use(name) as stream:
                 await stream.predict(torch.rand(2, 3, 8, 8))
