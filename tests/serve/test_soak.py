@@ -160,6 +160,5 @@ def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
     saved = {path.parent.name: json.loads(path.read_text())["images"] for path in tmp_path.rglob("stream.json")}
     saved.pop("default", None)
     assert saved == soak.streams  # every image of every stream was learned from and saved, through every eviction
-    middle = len(soak.memory) // 2
-    early, late = max(soak.memory[2:middle]), max(soak.memory[middle:])
-    assert late < 1.1 * early + 20, soak.memory
+    middle, last = soak.memory[len(soak.memory) // 2], soak.memory[-1]
+    assert last < 1.02 * middle, soak.memory  # a leak of one adapter per eviction was 6 % of the second half
