@@ -1,6 +1,6 @@
 """Guarded, unguarded and source accuracy on streams on which adaptation may fail.
 
-    python benchmarks/guard_streams.py --report --methods ttc tent --cache folder
+    python tools/guard_streams.py --report --methods ttc tent --cache folder
 
 Without ``--report``: the corruptions and severities that the guard was developed with; with it, the fifteen corruptions
 at severity 5. A finished stream is cached as one JSON file, so the same command resumes.
