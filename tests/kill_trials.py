@@ -88,7 +88,7 @@ def run_command(folder: Path, arguments: list[str], kill_at: int, kill_after: fl
 
 def results(folder: Path, patterns: list[str]) -> dict[str, str]:
     """Return the checksums of files, and the cells of a store with their figures."""
-    found = {}
+    found: dict[str, str] = {}
     for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         name = str(path.relative_to(folder))
         if path.suffix == ".sqlite":

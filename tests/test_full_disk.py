@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import ttc
-from tests.bench.test_store import HERE, protocol, result
+from tests.bench.conftest import protocol
+from tests.bench.test_store import HERE, result
 from ttc.bench import Store
 from ttc.data import ArrayImages
 from ttc.data.corrupted_images import corrupt_images
