@@ -65,16 +65,19 @@ def images(corruption: str, severity: int, seed: int = 0) -> tuple[Tensor, Tenso
 
 
 def split(x: Tensor, labels: Tensor, size: int) -> list[Batch]:
+    """Split images into batches."""
     return list(zip(x.split(size), labels.split(size), strict=True))
 
 
 def shuffled(scene: Scene) -> list[Batch]:
+    """Images in random order."""
     x, labels = images(scene.corruption, scene.severity)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(scene.seed))[:IMAGES]
     return split(x[order], labels[order], scene.size)
 
 
 def sorted_classes(scene: Scene) -> list[Batch]:
+    """The same images, one class after another."""
     x, labels = (torch.cat(parts) for parts in zip(*shuffled(scene), strict=True))
     order = labels.argsort(stable=True)
     return split(x[order], labels[order], scene.size)
@@ -103,10 +106,12 @@ def with_junk(scene: Scene, junk: Callable[[Tensor], Tensor]) -> list[Batch]:
 
 
 def black(scene: Scene) -> list[Batch]:
+    """Black images in between."""
     return with_junk(scene, torch.zeros_like)
 
 
 def noise(scene: Scene) -> list[Batch]:
+    """Uniform noise in between."""
     generator = torch.Generator().manual_seed(scene.seed)
     return with_junk(scene, lambda x: torch.rand(x.shape, generator=generator))
 
@@ -126,6 +131,7 @@ def dirichlet(scene: Scene) -> list[Batch]:
 
 
 def clean_corrupt_clean(scene: Scene) -> list[Batch]:
+    """A third each: clean, corrupted, clean again."""
     clean, other = shuffled(scene._replace(severity=0)), shuffled(scene)
     third = len(clean) // 3
     return [*clean[:third], *other[third : 2 * third], *clean[2 * third :]]
@@ -153,6 +159,7 @@ def mixed(scene: Scene) -> list[Batch]:
 
 
 def group(scene: Scene) -> list[str]:
+    """The corruptions that a scene of several ones uses."""
     names = list(CORRUPTIONS) if scene.severity == 5 else [*EXTRA_CORRUPTIONS, *CORRUPTIONS]
     return names if scene.corruption == "all" else [scene.corruption]
 
@@ -175,6 +182,7 @@ STREAMS: dict[str, Callable[[Scene], list[Batch]]] = {
 
 
 def scenes(report: bool, size: int) -> Iterator[Scene]:
+    """Yield the streams to measure."""
     corruptions = REPORTED if report else DEVELOPED_WITH
     for stream in STREAMS:
         if stream in {"alternating", "mixed"}:
@@ -213,6 +221,7 @@ def measure(scene: Scene, method: str, small_batches: bool, cache_folder: Path) 
 
 
 def percent(values: list[float]) -> float:
+    """Return the mean in percent."""
     return 100 * sum(values) / len(values)
 
 
@@ -231,6 +240,7 @@ def summarize(found: dict[str, list[float]], size: int) -> dict[str, float]:
 
 
 def main() -> None:
+    """Measure the streams that were asked for, and print a row each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--report", action="store_true", help="the fifteen corruptions at severity 5")
     parser.add_argument("--methods", nargs="+", default=["tent"])
@@ -261,6 +271,7 @@ def main() -> None:
 
 
 def chosen(given: argparse.Namespace) -> Iterator[Scene]:
+    """Yield the streams that the options choose."""
     found = [scene for scene in scenes(given.report, given.size) if scene.stream in given.streams]
     if given.corruptions:
         found = [scene for scene in found if scene.corruption in given.corruptions]
