@@ -13,7 +13,8 @@ import ttc
 from tests.methods.test_contract import OPTIONS
 from ttc.clustering import Assignment, BelowMeanEntropy, ClusteringAdapter, Updater
 from ttc.core import SmallBatches
-from ttc.nn.normalization import BatchStatisticsNorm, EmaNorm
+from ttc.nn.normalization import BatchStatisticsNorm
+from ttc.nn.stream_statistics import EmaNorm
 
 Images = Callable[[int, float, int], tuple[Tensor, Tensor]]
 

@@ -9,16 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import ttc
-from ttc.nn.normalization import (
-    BatchStatisticsNorm,
-    BlendNorm,
-    EmaNorm,
-    RobustNorm,
-    RunningNorm,
-    SourceNorm,
-    WindowNorm,
-    track_statistics,
-)
+from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm
+from ttc.nn.stream_statistics import EmaNorm, RobustNorm, RunningNorm, WindowNorm, track_statistics
 
 X = torch.randn(6, 4, 3, 3, generator=torch.Generator().manual_seed(0)) * 2 + 1
 

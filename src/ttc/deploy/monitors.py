@@ -10,7 +10,7 @@ from ttc.core import Adapter, Part
 from ttc.core.entropy import softmax_entropy
 from ttc.deploy.policy import Limits
 from ttc.nn import EmaNorm, RunningNorm
-from ttc.nn.normalization import source_energy
+from ttc.nn.plausibility import source_energy
 
 
 class MovingAverage:
@@ -127,7 +127,7 @@ def statistics_drift(adapter: Adapter) -> float:
         adapter: Any adapter.
 
     Returns:
-        The root of the largest :func:`ttc.nn.normalization.source_energy` of a layer; about 1 for a model whose
+        The root of the largest :func:`ttc.nn.plausibility.source_energy` of a layer; about 1 for a model whose
         statistics are the source's, 0 when none are updated, NaN when a variance is negative or a value not finite.
     """
     largest = 0.0

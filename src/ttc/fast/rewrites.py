@@ -18,7 +18,8 @@ from ttc.fast.graph import Program, has_hooks
 from ttc.fast.low_memory import can_freeze, frozen_conv, is_large, norm_relu, relu_
 from ttc.fast.selective_backward import CachingNorm
 from ttc.fast.symbol import Node, Slot
-from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, EmaNorm, RunningNorm, SourceNorm, WindowNorm
+from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm
+from ttc.nn.stream_statistics import EmaNorm, RunningNorm, WindowNorm
 
 ALLOCATING = {  # layers whose output is new memory that their backward pass does not need
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, SourceNorm, BatchStatisticsNorm, CachingNorm),

@@ -1,16 +1,6 @@
 """Layers and model surgery: normalization with named statistics, and prepared private copies of classifiers."""
 
-from ttc.nn.normalization import (
-    BatchStatisticsNorm,
-    BlendNorm,
-    EmaNorm,
-    RobustNorm,
-    RunningNorm,
-    SourceNorm,
-    StatisticsNorm,
-    WindowNorm,
-    track_statistics,
-)
+from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm, StatisticsNorm
 from ttc.nn.pooling import PooledNorm, restart_changed_pools_, set_pool_tolerance_
 from ttc.nn.preparation import (
     below_top,
@@ -21,6 +11,7 @@ from ttc.nn.preparation import (
 )
 from ttc.nn.renormalization import BatchRenorm
 from ttc.nn.source_images import require_source_images
+from ttc.nn.stream_statistics import EmaNorm, RobustNorm, RunningNorm, WindowNorm, track_statistics
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
 
 __all__ = [

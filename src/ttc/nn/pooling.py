@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.errors import TTCError
-from ttc.nn.normalization import StatisticsNorm, update_weight
+from ttc.nn.normalization import StatisticsNorm
+from ttc.nn.plausibility import update_weight
 
 
 class PooledNorm(StatisticsNorm):
