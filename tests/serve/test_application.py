@@ -62,7 +62,7 @@ def test_predictions_are_those_of_the_library(start: Start) -> None:
             assert prediction["class"] == int(expected.argmax())
             assert prediction["probability"] == pytest.approx(float(expected.max()), abs=1e-4)
             assert [entry["class"] for entry in prediction["top"]] == expected.topk(3).indices.tolist()
-            assert (reply.body["stream"], reply.body["mode"]) == ("default", "adapting")
+            assert (reply.body["stream"], reply.body["mode"]) == ("default", guard.mode)
 
 
 def test_a_batch_in_json_and_a_jpeg(start: Start) -> None:

@@ -152,7 +152,7 @@ def correct_logits(logits: Tensor, prior: Tensor) -> Tensor:
         prior: (N, K) or (K,), positive.
 
     Example:
-        >>> correct_logits(torch.zeros(1, 2), torch.tensor([[0.75, 0.25]])).softmax(1).tolist()
+        >>> correct_logits(torch.zeros(1, 2), torch.tensor([[0.75, 0.25]])).softmax(1).round(decimals=2).tolist()
         [[0.75, 0.25]]
     """
     return logits + (prior * prior.shape[-1]).log().to(logits)

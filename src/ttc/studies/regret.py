@@ -130,6 +130,7 @@ STUDY = Study(
     scale={
         "embedded": Scale(200, ("gaussian_noise",)),
         "cpu": Scale(2000, ("gaussian_noise", "frost", "contrast")),
+        "real": Scale(2000, ("gaussian_noise", "frost", "contrast")),
         "paper": Scale(None),
     },
     baseline=_row("source", ("per-domain", 100)),
