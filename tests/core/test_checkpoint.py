@@ -257,17 +257,14 @@ def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
-VALUES = st.recursive(
-    LEAVES,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["tensor", "dict", "list", "tuple", "described"]), inner, max_size=2)
-    ),
-    max_leaves=6,
+KEYS = st.sampled_from(["tensor", "dict", "list", "tuple", "described"])
+INNER = LEAVES | st.lists(LEAVES, max_size=2) | st.dictionaries(KEYS, LEAVES, max_size=2)
+VALUES = INNER | st.lists(INNER, max_size=3) | st.dictionaries(KEYS, INNER, max_size=2)
+
+
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_change_of_a_file_is_rejected_or_harmless(
     data: st.DataObject, stepped: Path, model: nn.Module, stream: list[Tensor]
