@@ -47,9 +47,8 @@ def labelled_images(count: int, noise: float, seed: int) -> tuple[Tensor, Tensor
     return images.clamp(0, 1), labels
 
 
-@pytest.fixture(scope="session")
-def trained() -> SmallNet:
-    """The source model, trained on clean images; tests take ``model``, which checks that nobody touched it."""
+def train_small_net() -> SmallNet:
+    """Train a classifier of four patterns on clean images, the same each time."""
     torch.manual_seed(0)
     model = SmallNet()
     images, labels = labelled_images(512, 0.3, seed=1)
@@ -60,6 +59,12 @@ def trained() -> SmallNet:
         nn.functional.cross_entropy(model(images[index]), labels[index]).backward()
         optimizer.step()
     return model
+
+
+@pytest.fixture(scope="session")
+def trained() -> SmallNet:
+    """The source model; tests take ``model``, which checks that nobody touched it."""
+    return train_small_net()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.conftest import SIDE, SmallNet, labelled_images
+from tests.conftest import SIDE, SmallNet, labelled_images, train_small_net
 from tests.serve.conftest import encode, png
 
 ROOT = Path(__file__).parents[2]
@@ -87,16 +87,7 @@ class Soak:
 
 def small_model() -> SmallNet:
     """A trained classifier of four patterns."""
-    torch.manual_seed(0)
-    model = SmallNet()
-    images, labels = labelled_images(512, 0.3, seed=1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for step in range(60):
-        index = torch.arange(64) + 64 * (step % 8)
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(images[index]), labels[index]).backward()
-        optimizer.step()
-    return model.eval()
+    return train_small_net().eval()
 
 
 def encode_image(index: int) -> bytes:

@@ -20,12 +20,16 @@ class ConfidenceWeights(Selector):
         window: The number of images.
     """
 
-    never_empty = True
     state_attributes: ClassVar[tuple[str, ...]] = ("average",)
 
     def __init__(self, window: int = 100) -> None:
         self.window = _positive(window)
         self.average: Tensor | None = None
+
+    @property
+    def never_empty(self) -> bool:
+        """Whether every batch has a selected sample: it has."""
+        return True
 
     def __call__(self, assignment: Assignment) -> Tensor:
         value = assignment.entropy.detach()

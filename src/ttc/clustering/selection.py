@@ -21,8 +21,10 @@ class Selector(Part, ABC):
     A selector that remembers something between batches names it in ``state_attributes``.
     """
 
-    never_empty: bool = False
-    """Whether every batch has a sample with a positive weight, so that the weights need not be inspected."""
+    @property
+    def never_empty(self) -> bool:
+        """Whether every batch has a sample with a positive weight, so that the weights need not be inspected."""
+        return False
 
     @abstractmethod
     def __call__(self, assignment: Assignment) -> Tensor:
@@ -36,7 +38,10 @@ class Selector(Part, ABC):
 class SelectAll(Selector):
     """Selects every sample, with weight one."""
 
-    never_empty = True
+    @property
+    def never_empty(self) -> bool:
+        """Whether every batch has a selected sample: it has."""
+        return True
 
     def __call__(self, assignment: Assignment) -> Tensor:
         return torch.ones_like(assignment.entropy)
@@ -89,7 +94,7 @@ class BelowMeanEntropy(Selector):
         return chosen.to(value)
 
     @property
-    def never_empty(self) -> bool:  # type: ignore[override]
+    def never_empty(self) -> bool:
         """Whether every batch has a selected sample: true when it is compared with its own mean."""
         return not self.image_weight
 
@@ -200,7 +205,7 @@ class ClassBalanced(Selector):
         return selected * weights
 
     @property
-    def never_empty(self) -> bool:  # type: ignore[override]
+    def never_empty(self) -> bool:
         """Whether every batch has a selected sample: as the base selection says."""
         return self.base.never_empty
 
