@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ttc
@@ -26,12 +25,12 @@ class LiteralPool(nn.Module):
         assert var is not None
         self.pool = self.recent = torch.stack([mean, var + mean.square()])  # first and second moment
         self.spread, self.images, self.seen = torch.zeros_like(mean), 16.0, 0.0
-        self.distance, self.tolerance = 0.0, 16.0
+        self.distance, self.tolerance, self.frozen = 0.0, 6.0, False
 
     def forward(self, x: Tensor) -> Tensor:
-        n = len(x) / 2
+        n, before = len(x) / 2, (self.pool, self.recent, self.spread, self.images, self.seen, self.distance)
+        batch = torch.stack([x.mean((0, 2, 3)), x.square().mean((0, 2, 3))])
         with torch.no_grad():
-            batch = torch.stack([x.mean((0, 2, 3)), x.square().mean((0, 2, 3))])
             weight, forget = n / (self.images + n), (31 / 32) ** n
             self.pool = (1 - weight) * self.pool + weight * batch
             self.recent = forget * self.recent + (1 - forget) * batch
@@ -39,11 +38,18 @@ class LiteralPool(nn.Module):
             self.spread = (self.seen * self.spread + n * spread) / (self.seen + n)
             effective = 1 / ((1 - forget) ** 2 / n + forget**2 / 64)
             self.distance = float(((self.recent[0] - self.pool[0]).square() / (self.spread / effective)).mean())
-            self.images, self.seen = min(1000.0, self.images + n), min(984.0, self.seen + n)
+            self.images, self.seen = min(300.0, self.images + n), min(284.0, self.seen + n)
             share = max(0.0, 1 - self.tolerance / self.distance)
             (m, v), (mr, vr) = ((s[0], s[1] - s[0].square()) for s in (self.pool, self.recent))
-            mean, var = m + share * (mr - m), v + share * (vr - v)
-        return F.batch_norm(x, mean, var, self.weight, self.bias, False, 0.0, self.eps)
+            mean, std = m + share * (mr - m), (v + share * (vr - v) + self.eps).sqrt()
+        if self.frozen:
+            self.pool, self.recent, self.spread, self.images, self.seen, self.distance = before
+        batch_mean, batch_std = batch[0], (batch[1] - batch[0].square() + self.eps).sqrt()
+        scale, shift = (batch_std / std).detach(), ((batch_mean - mean) / std).detach()
+        one, two, r, d, w, b = (
+            t.view(1, -1, 1, 1) for t in (batch_mean, batch_std, scale, shift, self.weight, self.bias)
+        )
+        return ((x - one) / two * r + d) * w + b
 
 
 class LiteralPrior:
@@ -92,12 +98,24 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
     pools = [layer for layer in model.modules() if isinstance(layer, LiteralPool)]
     parameters = [p.requires_grad_(True) for layer in pools for p in (layer.weight, layer.bias)]
     origin = [p.detach().clone() for p in parameters]
-    optimizer = torch.optim.Adam(parameters, lr=5e-3)
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
     estimate, classes, outputs, waiting = LiteralPrior(4), 4, [], 0
     mean_entropy, predicted = None, torch.full((4,), 0.25)
     for x in stream:
         n = len(x)
         views = model(torch.cat([x, x.flip(3)]))
+        if any(layer.distance / layer.tolerance > 1.4 for layer in pools):
+            with torch.no_grad():
+                for parameter, start in zip(parameters, origin, strict=True):
+                    parameter.copy_(start)
+            optimizer, waiting = torch.optim.Adam(parameters, lr=1e-2), 0
+            optimizer.zero_grad()
+            for layer in pools:
+                layer.pool, layer.images, layer.seen = layer.recent, min(32.0, layer.images), min(16.0, layer.seen)
+                layer.frozen = True
+            views = model(torch.cat([x, x.flip(3)]))
+            for layer in pools:
+                layer.frozen = False
         logits = (views[:n] + views[n:]) / 2
         prior = estimate(logits.detach())
         outputs.append((logits + (classes * prior).log()).detach())
@@ -113,22 +131,15 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
         (loss / 100).backward()
         waiting += n
         if waiting >= 100:
-            optimizer.param_groups[0]["lr"] = 5e-3 * (1 - 0.8 * (1 - math.exp(estimate.weights[0])))
+            optimizer.param_groups[0]["lr"] = 1e-2 * (1 - 0.8 * (1 - math.exp(estimate.weights[0])))
             optimizer.step()
             optimizer.zero_grad()
             waiting = 0
             with torch.no_grad():
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(0.997 * parameter + 0.003 * start)
-        changed = any(layer.distance / layer.tolerance > 1.4 for layer in pools)
-        if changed:
-            with torch.no_grad():
-                for parameter, start in zip(parameters, origin, strict=True):
-                    parameter.copy_(start)
         for layer in pools:
-            if changed:
-                layer.pool, layer.images, layer.seen = layer.recent, min(32.0, layer.images), min(16.0, layer.seen)
-            layer.tolerance = 16 * (1 + 3 * (1 - math.exp(estimate.weights[0])))
+            layer.tolerance = 6 + 58 * (1 - math.exp(estimate.weights[0]))
     return outputs
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc import TTCError
@@ -90,12 +91,34 @@ def test_a_model_without_pools_has_nothing_to_restart() -> None:
     assert not restart_changed_pools_(nn.Sequential(source_layer()))
 
 
-def test_statistics_are_constant_in_the_backward_pass() -> None:
-    layer, x = PooledNorm(source_layer()), images(4).requires_grad_(True)
-    (gradient,) = torch.autograd.grad(layer(x).sum(), x)
-    assert layer.weight is not None
-    scale = layer.weight / (layer.variance + layer.eps).sqrt()
-    torch.testing.assert_close(gradient, scale.view(1, 3, 1, 1).expand_as(x))
+def test_values_are_those_of_the_pool_and_gradients_those_of_the_batch() -> None:
+    plain, layer, x = PooledNorm(source_layer()), PooledNorm(source_layer().requires_grad_(True)), images(4)
+    weight, bias, varied = layer.weight, layer.bias, x.clone().requires_grad_(True)
+    assert weight is not None
+    assert bias is not None
+    found = layer(varied)
+    assert torch.equal(found, plain(x))
+    direction = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    to_x, to_weight, to_bias = torch.autograd.grad((found * direction).sum(), [varied, weight, bias])
+    alone = x.clone().requires_grad_(True)  # (x - mean) / std of the batch, scaled as the pool scales
+    scale = weight * ((x.var((0, 2, 3), correction=0) + layer.eps) / (layer.variance + layer.eps)).sqrt()
+    of_batch = F.batch_norm(alone, None, None, scale.detach(), None, True, 0.0, layer.eps)
+    (expected,) = torch.autograd.grad((of_batch * direction).sum(), alone)
+    torch.testing.assert_close(to_x, expected)
+    normalized = (found - bias.view(1, 3, 1, 1)) / weight.view(1, 3, 1, 1)
+    torch.testing.assert_close(to_weight, (normalized * direction).sum((0, 2, 3)).detach())
+    torch.testing.assert_close(to_bias, direction.sum((0, 2, 3)))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_statistics_are_precise_far_from_zero(offset: float) -> None:
+    source = source_layer()
+    assert source.running_mean is not None
+    source.running_mean.fill_(offset)
+    layer, x = PooledNorm(source, source_count=1e-6), images(50).double() + offset
+    layer(x.float())
+    torch.testing.assert_close(layer.mean.double(), x.mean((0, 2, 3)), rtol=1e-6, atol=1e-4)
+    torch.testing.assert_close(layer.variance.double(), x.var((0, 2, 3), correction=0), rtol=1e-3, atol=0)
 
 
 def test_without_tracking_a_batch_gets_the_same_values_and_leaves_no_trace() -> None:

@@ -21,7 +21,7 @@ from ttc.clustering import (
     mean_of_views,
     softmax_entropy,
 )
-from ttc.core import Adapter, Classifier, require_finite
+from ttc.core import Adapter, Classifier, freeze_statistics, require_finite
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import (
@@ -35,8 +35,8 @@ from ttc.nn import (
 SAMPLES_PER_STEP = 100
 IMAGES_PER_CLASS = 10  # over how many images per class predictions are balanced
 LARGE = 500  # classes from which on the paper takes SGD
-TOLERANCE = 16.0  # streams of one domain stay below 12, also with ordered classes; a new domain lies beyond 30
-CORRELATED_TOLERANCE = 3.0  # how much more a pool tolerates, relatively, where neighbouring images share classes
+TOLERANCE = 6.0  # how far recent statistics may lie from the pool: shuffled streams of one domain stay below 2
+CORRELATED_TOLERANCE = 64.0  # the same where neighbouring images share classes, which moves statistics too
 CORRELATED_CAUTION = 0.8  # the part of the learning rate that is left out there
 
 
@@ -79,13 +79,19 @@ class Steady(Adapter):
         learns = self.learn_every > 0 and (self.batches + 1) % self.learn_every == 0
         with torch.set_grad_enabled(learns):
             logits = self._logits(x)
+            if restart_changed_pools_(self.model):
+                self._return_to_source()
+                with freeze_statistics(self.model):  # the restarted pools contain the batch already
+                    logits = self._logits(x)
         self.batches += 1
         prior = self._prior(logits, update=True)
         if learns:
             self._set_learning_rate()
             if self.updater(self._loss(logits), len(x)):
                 self._pull_to_source(self.pull)
-        self._follow_domain()
+        if self.prior is not None:  # ordered classes move statistics too, without a new domain
+            correlated = self.prior.correlation
+            set_pool_tolerance_(self.model, TOLERANCE + (CORRELATED_TOLERANCE - TOLERANCE) * correlated)
         return correct_logits(logits, prior)
 
     def infer(self, x: Tensor) -> Tensor:
@@ -128,11 +134,10 @@ class Steady(Adapter):
             if parameter.requires_grad:
                 parameter.lerp_(source[name].to(parameter), fraction)
 
-    def _follow_domain(self) -> None:
-        if restart_changed_pools_(self.model):
-            self._pull_to_source(1.0)  # what was learned belongs to the domain that has ended
-        if self.prior is not None:  # ordered classes move statistics too, without a new domain
-            set_pool_tolerance_(self.model, TOLERANCE * (1 + CORRELATED_TOLERANCE * self.prior.correlation))
+    def _return_to_source(self) -> None:
+        """Forget what was learned: it belongs to the domain that has ended."""
+        self._pull_to_source(1.0)
+        self.updater.reset()
 
 
 def steady(
@@ -155,14 +160,15 @@ def steady(
     entropy of the mean prediction, weighted by exp(H̄ - H), plus Σ p log(K p̄), which draws the prediction averaged
     over 100 images (10 per class, if that is more) towards equally frequent classes. One step per 100 images,
     accumulated over smaller batches; after it, parameters return to those of the source by ``pull``. When statistics
-    of a layer leave what its pool explains, all pools restart, from the source parameters. Where neighbouring images
-    share classes, which the prior finds out, the learning rate is a fifth and pools tolerate more.
+    of a layer leave what its pool explains, all pools restart, from the source parameters, and the batch that showed it
+    is predicted again. Where neighbouring images share classes, which the prior finds out, the learning rate is a fifth
+    and pools tolerate more.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no
     statistics to pool, and everything else is the same. Not a published method.
 
     Args:
-        optimizer: Makes the optimizer; Adam with lr 5e-3 below 500 classes, else SGD with lr 2.5e-4 and momentum 0.9.
+        optimizer: Makes the optimizer; Adam with lr 1e-2 below 500 classes, else SGD with lr 2.5e-4 and momentum 0.9.
         learn_every: Learn from every so many batches: 4 costs what TENT costs, 0 never learns.
         flip: Whether to predict the flip too.
         pool: Whether to pool statistics over the stream; else layers use those of the batch.
@@ -184,7 +190,7 @@ def steady(
         prepared,
         Updater(
             prepared.parameters(),
-            optimizer or (partial(torch.optim.Adam, lr=5e-3) if small else default_optimizer(classes)),
+            optimizer or (partial(torch.optim.Adam, lr=1e-2) if small else default_optimizer(classes)),
             accumulate=None,
             samples_per_step=SAMPLES_PER_STEP,
             count="samples",

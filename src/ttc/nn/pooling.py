@@ -1,5 +1,7 @@
 """Statistics pooled over the stream while it stays one domain, and restarted when it does not."""
 
+from typing import Any, NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,13 +24,14 @@ class PooledNorm(StatisticsNorm):
 
     with v the variance of the means of single images and n the effective number of recent images, is about 1 in a
     stable stream. The layer normalizes with ``pool + (1 - tolerance / r)₊ · (recent - pool)``. The batch at hand is
-    part of both, at any size, and no gradient passes through the statistics. An implausible batch counts less, an
-    absurd one is rejected (:func:`ttc.nn.normalization.update_weight`). With ``tracking`` off nothing is stored.
+    part of both, at any size. Gradients pass as through the statistics of the batch alone (batch renormalization). An
+    implausible batch counts less, an absurd one is rejected (:func:`ttc.nn.plausibility.update_weight`). With
+    ``tracking`` off nothing is stored.
 
     Args:
         layer: The layer to replace.
         source_count: The number of images that the source statistics count for.
-        window: The largest number of images that the pool counts for.
+        window: The largest number of images that the pool counts for: older ones are of a model that learned less.
         recent: The number of images that the recent average remembers.
         tolerance: The distance r up to which the pool alone is used; a buffer, so that it may follow the stream.
         rows_per_image: How many rows of a batch are views of one image.
@@ -49,7 +52,7 @@ class PooledNorm(StatisticsNorm):
         layer: _BatchNorm | StatisticsNorm,
         *,
         source_count: float = 16.0,
-        window: float = 1000.0,
+        window: float = 300.0,
         recent: float = 32.0,
         tolerance: float = 16.0,
         rows_per_image: int = 1,
@@ -77,24 +80,49 @@ class PooledNorm(StatisticsNorm):
         self.source_count = source_count
 
     def forward(self, x: Tensor) -> Tensor:
-        mean, variance = self._track(x.detach()) if self.has_variance(x) else (self.mean, self.variance)
-        if x.dtype == mean.dtype:
-            return F.batch_norm(x, mean, variance, self.weight, self.bias, False, 0.0, self.eps)
+        if not self.has_variance(x):
+            return self._normalize(x, self.mean, self.variance)
+        batch = self._measure(x.detach())
+        mean, variance = self._track(batch)
+        if not (x.requires_grad and torch.is_grad_enabled()):
+            return self._normalize(x, mean, variance)
+        weight, bias = (
+            torch.full_like(mean, default) if p is None else p.to(mean.dtype)
+            for p, default in ((self.weight, 1.0), (self.bias, 0.0))
+        )
+        normalized: Tensor = _Renormalize.apply(  # type: ignore[no-untyped-call]
+            x.to(mean.dtype), weight, bias, mean, variance, batch.mean, batch.variance, self.eps
+        )
+        return normalized.to(x.dtype)
+
+    def _normalize(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         weight, bias = (None if p is None else p.to(mean.dtype) for p in (self.weight, self.bias))
         return F.batch_norm(x.to(mean.dtype), mean, variance, weight, bias, False, 0.0, self.eps).to(x.dtype)
 
     @torch.no_grad()
-    def _track(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _measure(self, x: Tensor) -> "_Moments":
+        """Return the statistics of a batch.
+
+        They are summed over one image at a time: torch's variance over all images takes twenty times as long on a CPU.
+        """
+        x = x.to(self.mean.dtype) - self.mean.view(1, -1, *[1] * (x.ndim - 2))  # near zero: squares stay precise
+        axes = list(range(2, x.ndim))
+        means = x.mean(axes) if axes else x  # (N, C)
+        squares = torch.linalg.vector_norm(x, dim=axes).square() / x[0, 0].numel() if axes else x.square()
+        offset = means.mean(0)  # (C,)
+        variance = (squares.mean(0) - offset.square()).clamp(min=0)
+        return _Moments(self.mean + offset, variance, self.mean + means)
+
+    @torch.no_grad()
+    def _track(self, batch: "_Moments") -> tuple[Tensor, Tensor]:
         """Return the statistics to normalize a batch with; store the new pool while tracking."""
-        x = x.to(self.mean.dtype)
-        variance, mean = torch.var_mean(x, dim=[0, *range(2, x.ndim)], correction=0)  # (C,) each
-        plausible = update_weight(self, mean, variance)
-        count = len(x) / self.rows_per_image
+        plausible = update_weight(self, batch.mean, batch.variance)
+        count = len(batch.image_means) / self.rows_per_image
         weight = plausible * count / (self.images + plausible * count)
         kept = plausible * (1 - (1 - 1 / self.recent) ** count)
-        pool = _mixture(self.mean, self.variance, mean, variance, weight)
-        recent = _mixture(self.recent_mean, self.recent_variance, mean, variance, kept)
-        spread = self._spread(x, recent[0], count)
+        pool = _mixture(self.mean, self.variance, batch, weight)
+        recent = _mixture(self.recent_mean, self.recent_variance, batch, kept)
+        spread = self._spread(batch.image_means, recent[0], count)
         # The weights of recent images: those of the batch are equal, older ones fall off exponentially.
         effective = 1 / (kept**2 / count + (1 - kept) ** 2 / (2 * self.recent))
         noise = spread / effective
@@ -107,9 +135,8 @@ class PooledNorm(StatisticsNorm):
         trust = (1 - self.tolerance / distance.clamp(min=1e-9)).clamp(min=0)  # in the recent statistics
         return torch.lerp(pool[0], recent[0], trust), torch.lerp(pool[1], recent[1], trust)
 
-    def _spread(self, x: Tensor, centre: Tensor, count: float) -> Tensor:
-        """Return the moving average of the variance of the means of single images, (C,)."""
-        means = x.mean(list(range(2, x.ndim))) if x.ndim > 2 else x
+    def _spread(self, means: Tensor, centre: Tensor, count: float) -> Tensor:
+        """Return the moving average of the variance of the means (N, C) of single images, (C,)."""
         new = (means - centre).square().mean(0)
         seen = (self.images - self.source_count).clamp(min=0)
         return torch.lerp(self.spread, new, count / (seen + count))
@@ -119,6 +146,40 @@ class PooledNorm(StatisticsNorm):
         """Forget the pool: it becomes the recent statistics, and counts for as many images as those."""
         self.mean, self.variance = self.recent_mean.clone(), self.recent_variance.clone()
         self.images = self.images.clamp(max=self.recent)
+
+
+class _Renormalize(torch.autograd.Function):
+    """Normalize with given statistics, with gradients as through those of the batch (batch renormalization).
+
+    With σ² = variance + eps, r = σ_batch / σ and d = (μ_batch - μ) / σ, the output is γ (x̂ r + d) + β, where x̂ is
+    normalized by the batch; r and d are constant in the backward pass. Values equal those of ``F.batch_norm``.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        mean: Tensor,
+        variance: Tensor,
+        batch_mean: Tensor,
+        batch_variance: Tensor,
+        eps: float,
+    ) -> Tensor:
+        scale = (variance + eps).rsqrt()
+        ratio, shift = (batch_variance + eps).sqrt() * scale, (batch_mean - mean) * scale  # r, d
+        ctx.save_for_backward(x, weight, batch_mean, (batch_variance + eps).rsqrt(), ratio, shift)
+        ctx.eps = eps
+        return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, batch_mean, batch_inverse, ratio, shift = ctx.saved_tensors
+        to_x, to_weight, to_bias = torch.ops.aten.native_batch_norm_backward(
+            gradient, x, weight * ratio, None, None, batch_mean, batch_inverse, True, ctx.eps, [True, True, True]
+        )
+        return to_x, ratio * to_weight + shift * to_bias, to_bias, None, None, None, None, None
 
 
 def restart_changed_pools_(model: nn.Module) -> bool:
@@ -148,9 +209,16 @@ def set_pool_tolerance_(model: nn.Module, tolerance: float) -> None:
 CHANGED = 1.4  # the distance, in tolerances, from which on the pool is given up: the recent statistics have 30 % there
 
 
-def _mixture(
-    mean: Tensor, variance: Tensor, new_mean: Tensor, new_variance: Tensor, weight: Tensor | float
-) -> tuple[Tensor, Tensor]:
-    """Mix two sets of statistics, with the distance of the means in the variance."""
-    apart = new_mean - mean
-    return mean + weight * apart, variance + weight * (new_variance - variance) + weight * (1 - weight) * apart.square()
+class _Moments(NamedTuple):
+    """The statistics of a batch."""
+
+    mean: Tensor  # (C,)
+    variance: Tensor  # (C,)
+    image_means: Tensor  # (N, C)
+
+
+def _mixture(mean: Tensor, variance: Tensor, batch: _Moments, weight: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Mix statistics with those of a batch, with the distance of the means in the variance."""
+    apart = batch.mean - mean
+    spread = weight * (1 - weight) * apart.square()
+    return mean + weight * apart, variance + weight * (batch.variance - variance) + spread
