@@ -88,6 +88,13 @@ def test_the_seed_decides_the_order() -> None:
     assert not np.array_equal(batches("per-domain")[0].image, batches("per-domain", seed=1)[0].image)
 
 
+def test_clean_images_surround_the_corrupted_ones() -> None:
+    assert domains_of(Spec("clean-corrupt-clean"), ("fog",), 3) == [("clean", 0), ("fog", 3), ("clean", 0)]
+    found = batches("clean-corrupt-clean", 100)
+    assert [batch.domain[0] for batch in found] == [0, 1, 2]
+    assert not any(batch.reset for batch in found)
+
+
 def test_gradual_goes_up_and_down() -> None:
     assert SCENARIOS["gradual"].severities(5) == (1, 2, 3, 4, 5, 4, 3, 2, 1)
     assert SCENARIOS["gradual"].severities(1) == (1,)

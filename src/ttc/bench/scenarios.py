@@ -131,14 +131,14 @@ class Scenario:
     Args:
         stream: Maps labels, batch size, seed and options (keyword-only) to batches.
         sequence: Whether one cell goes through all corruptions; else there is one cell per corruption.
-        gradual: Whether the severity rises to the one given and falls again.
+        severities: Maps the severity that was asked for to those of each corruption in order, 0 for clean images.
         subsamples: Whether it leaves images out; the others show every image once per pass, which is checked.
         batch_size: The one batch size it has; None for the one that is asked for.
     """
 
     stream: Callable[..., Stream]
     sequence: bool = False
-    gradual: bool = False
+    severities: Callable[[int], tuple[int, ...]] = lambda peak: (peak,)
     subsamples: bool = False
     batch_size: int | None = None
 
@@ -148,20 +148,13 @@ class Scenario:
         parameters = inspect.signature(self.stream).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
-    def severities(self, peak: int) -> tuple[int, ...]:
-        """Return the severities of each corruption in order.
-
-        Args:
-            peak: The severity that was asked for.
-        """
-        return (*range(1, peak), *range(peak, 0, -1)) if self.gradual else (peak,)
-
 
 SCENARIOS: dict[str, Scenario] = {
     "per-domain": Scenario(per_domain),
     "continual": Scenario(continual, sequence=True),
     "episodic": Scenario(episodic),
-    "gradual": Scenario(continual, sequence=True, gradual=True),
+    "gradual": Scenario(continual, sequence=True, severities=lambda peak: (*range(1, peak), *range(peak, 0, -1))),
+    "clean-corrupt-clean": Scenario(continual, severities=lambda peak: (0, peak, 0)),
     "mixed": Scenario(mixed, sequence=True),
     "label-shift": Scenario(label_shift),
     "long-tailed": Scenario(long_tailed, subsamples=True),
@@ -209,7 +202,8 @@ def domains_of(scenario: Spec, corruptions: Sequence[str], severity: int) -> lis
         [Domain(corruption='fog', severity=5), Domain(corruption='clean', severity=0)]
     """
     levels = SCENARIOS[scenario.name].severities(severity)
-    return [Domain(name, level) for name in corruptions for level in ((0,) if name == CLEAN else levels)]
+    chosen = [(name, level) for name in corruptions for level in ((0,) if name == CLEAN else levels)]
+    return [Domain(name if level else CLEAN, level) for name, level in chosen]
 
 
 def _shuffled(count: int, *seed: int) -> Ints:

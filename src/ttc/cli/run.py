@@ -33,8 +33,8 @@ def run(
         typer.Option(
             "--scenarios",
             "--scenario",
-            help="per-domain, continual, episodic, gradual, mixed, label-shift(alpha=0.1), long-tailed(ratio=10), "
-            "recurring(rounds=20), repeated(epochs=3), single-image.",
+            help="per-domain, continual, episodic, gradual, clean-corrupt-clean, mixed, label-shift(alpha=0.1), "
+            "long-tailed(ratio=10), recurring(rounds=20), repeated(epochs=3), single-image.",
         ),
     ] = None,
     dataset: Annotated[
