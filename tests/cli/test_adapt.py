@@ -20,7 +20,7 @@ from tests.cli.conftest import Run, rows
 from ttc.cli.app import app
 from ttc.core.drift import parameter_drift
 from ttc.data import as_tensor
-from ttc.deploy import batch_job
+from ttc.deploy import batch_job, job_results
 from ttc.deploy.job_folder import JobFolder, Progress
 from ttc.errors import TTCError
 from ttc.models import build
@@ -58,7 +58,7 @@ def interrupt_third_batch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise KeyboardInterrupt
         return as_tensor(pixels)
 
-    monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(job_results, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(batch_job, "as_tensor", interrupted)
     return calls
 
@@ -127,7 +127,7 @@ def test_a_kill_while_saving_a_checkpoint_loses_only_that_checkpoint(
 ) -> None:
     options = ["--guard", "--method", "tent"]
     run(folder, "--out", "whole", *options)
-    monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(job_results, "CHECKPOINT_SECONDS", 0.0)
     write, calls = JobFolder.write_progress, []
 
     def killed(job_folder: JobFolder, progress: Progress) -> None:

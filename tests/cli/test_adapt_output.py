@@ -12,7 +12,7 @@ from tests.cli.conftest import Run, damage, rows
 from ttc.cli.adapt_output import print_summary
 from ttc.core import LostProcessError
 from ttc.data import as_tensor
-from ttc.deploy import batch_job
+from ttc.deploy import batch_job, job_results
 from ttc.errors import TTCError
 
 
@@ -31,7 +31,7 @@ def test_unreadable_files_are_skipped_and_named(
 ) -> None:
     damage(folder)
     if interrupted:
-        monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
+        monkeypatch.setattr(job_results, "CHECKPOINT_SECONDS", 0.0)
         calls = iter(range(100))
 
         def stop_at_the_third(pixels: NDArray[np.uint8]) -> torch.Tensor:

@@ -54,7 +54,7 @@ def run_with_progress(job: "AdaptationJob", adapter: "Adapter") -> dict[str, Any
 
 def print_summary(summary: Mapping[str, Any], folder: Path, table: str) -> None:
     """Print a summary, and write Parquet where it was asked for."""
-    from ttc.deploy.batch_job import write_parquet
+    from ttc.deploy.job_results import write_parquet
 
     if table == "parquet":
         write_parquet(folder / "predictions.csv")
