@@ -10,7 +10,8 @@ import typer
 from ttc.cli.adapt_output import TITLE, print_summary, report_skipped, run_with_progress
 from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption
 from ttc.cli.fitted_images import fit_images
-from ttc.cli.wording import StatisticsOption, print_line
+from ttc.cli.model_options import CheckpointOption, ClassesOption, HeadOption, ModelArgument, StatisticsOption
+from ttc.cli.wording import print_line
 
 if TYPE_CHECKING:
     from ttc.core import Adapter
@@ -18,19 +19,14 @@ if TYPE_CHECKING:
 
 
 def adapt(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="embedded, a zoo name, timm:NAME, torchvision:NAME or package.module:function, which runs its code."
-        ),
-    ],
+    model: ModelArgument,
     images: Annotated[
         Path, typer.Argument(help="A folder of images, with or without class folders, or a CIFAR-C file.")
     ],
-    checkpoint: Annotated[Path | None, typer.Option(help="Weights to load: .pt, .pth, .th or .safetensors.")] = None,
-    num_classes: Annotated[int | None, typer.Option("--classes", help="Number of classes of the model.")] = None,
+    checkpoint: CheckpointOption = None,
+    num_classes: ClassesOption = None,
     statistics: StatisticsOption = None,
-    head: Annotated[str | None, typer.Option(help="Name of the final layer, where it cannot be detected.")] = None,
+    head: HeadOption = None,
     method: Annotated[str, typer.Option(help="Adaptation method; ttc methods lists them.")] = "ttc",
     batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 64,
     small_batches: Annotated[
