@@ -2,6 +2,8 @@
 
 import os
 import re
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,17 @@ def add(left: Any, right: Any) -> Any:
     return fetch(left) + fetch(right)
 
 
-def test_tasks_end_as_they_do_on_this_machine(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def die_once(mark: Path) -> str:
+    """End this process as a lost worker does, the first time."""
+    if not mark.exists():
+        mark.touch()
+        os._exit(3)
+    return "ran again"
+
+
+def test_tasks_end_as_they_do_on_this_machine(
+    ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ray_executor, "ATTEMPTS", 2)  # each starts a worker
     tasks: list[Task] = [
         partial(pow, 2, 10),
@@ -42,7 +54,8 @@ def test_tasks_end_as_they_do_on_this_machine(ray_cluster: RayCluster, monkeypat
         first, second = executor.put(torch.ones(3)), executor.submit(torch.full, (3,), 2.0)
         broken = executor.submit(int, "x")
         assert {one.error for one in executor.finished([second, broken])} == {None, found_error("x")}
-        found = dict(executor.run([*tasks, partial(add, first, second.value), partial(add, first, broken.value)]))
+        tasks += [partial(add, first, second.value), partial(add, first, broken.value)]
+        found = dict(executor.run([*tasks, partial(die_once, tmp_path / "died")]))
         assert reference_key(first) != reference_key(second.value)
     assert [found[index].value for index in (0, 2)] == [1024, 1]
     assert found[1].error == found[6].error == found_error("x")
@@ -50,8 +63,39 @@ def test_tasks_end_as_they_do_on_this_machine(ray_cluster: RayCluster, monkeypat
     assert found[4].error is not None
     assert re.fullmatch(r"the worker was lost in each of 2 attempts \(\w+\), perhaps because .*", found[4].error)
     assert found[5].value.tolist() == [3.0] * 3
+    assert found[7].value == "ran again"
+    assert executor.lost == 2  # once of the task that dies always, once of the other
     assert found[0].environment is not None
     assert found[0].environment["torch"] == torch.__version__
+
+
+def mark_and_sleep(mark: Path) -> None:
+    mark.touch()
+    time.sleep(600)
+
+
+def test_leaving_early_ends_the_tasks(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    """Ctrl-C leaves the block too; tests/cli/test_execution.py presses it for real, in the slow run."""
+    with RayExecutor(1, ray_cluster.address) as executor:
+        assert next(executor.run([partial(pow, 2, 10), partial(mark_and_sleep, tmp_path / "asleep")]))[0] == 0
+        wait_until((tmp_path / "asleep").exists)
+    assert free_cpus(ray_cluster) == 3
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert happened()
+
+
+def free_cpus(cluster: RayCluster) -> float:
+    """The processors of the cluster that no task has, as soon as that is all of them."""
+    with RayExecutor(1, cluster.address):
+        import ray
+
+        wait_until(lambda: ray.available_resources().get("CPU") == 3)
+        return float(ray.available_resources()["CPU"])
 
 
 def found_error(text: str) -> str:
@@ -85,6 +129,7 @@ def slow(model, *, seconds: float = 0.3):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads the process table of Linux")
 def test_a_killed_node_loses_no_cell(ray_cluster: RayCluster, place: Path) -> None:
     """Equal to the bit to the same grid on this machine, although a node with data and running cells was lost."""

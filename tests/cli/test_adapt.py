@@ -206,16 +206,28 @@ def test_input_statistics_change_the_predictions(run: Run, folder: Path) -> None
         run(folder, "--statistics", "mnist", "--out", "other")
 
 
-def test_the_adapted_model_is_exported(run: Run, folder: Path, weights: Path) -> None:
+SMALL = """
+import torch
+def net(num_classes=3):
+    torch.manual_seed(0)
+    body = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    return torch.nn.Sequential(*body, torch.nn.Linear(4, num_classes))
+"""
+
+
+def test_the_adapted_model_is_exported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    output = run(folder, "--export", "models/first.onnx", "--no-guard")
+    monkeypatch.chdir(tmp_path)
+    Path("exported_nets.py").write_text(SMALL)
+    words = ["adapt", "exported_nets:net", str(folder), "--batch-size", "8", "--no-guard", "--export"]
+    output = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "models/first.onnx"]).output
     assert "exported           models/first.onnx: images (N x 3 x 32 x 32) in [0, 1] to 3 logits" in output
-    again = run(folder, "--export", "again.onnx", "--second-view", "--no-guard")  # the job does not run again
-    assert "is complete" in again
+    again = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "again.onnx", "--second-view"]).output
+    assert "is complete" in again  # the job does not run again
     assert "exported           again.onnx" in again
-    results = Path("adapted/resnet20-pets")
-    adapter = ttc.load_adaptation(build("resnet20", checkpoint=weights), results / "adaptation.safetensors")
+    results = Path("adapted/exported_nets-net-pets")
+    adapter = ttc.load_adaptation(build("exported_nets:net"), results / "adaptation.safetensors")
     images = torch.stack([as_tensor(np.asarray(Image.open(path))[None])[0] for path in sorted(folder.rglob("*.png"))])
     adapter.predict(images)
     for name, second_view in (("models/first.onnx", False), ("again.onnx", True)):

@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from PIL import Image
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from ttc.bench.environment import environment
 from ttc.cli.app import app
 from ttc.errors import TTCError
 from ttc.report.libraries import LIBRARIES
@@ -19,9 +21,29 @@ def invoke(*words: str) -> str:
     return result.stdout
 
 
-def test_the_comparison_is_printed_drawn_and_written(tmp_path: Path) -> None:
-    paths = ("--data", str(tmp_path), "--figure", str(tmp_path / "p.png"), "--json", str(tmp_path / "n.json"))
-    shown = invoke("--images", "3", *paths)
+class Demo(NamedTuple):
+    """A demo that ran: where its data is, and what it printed."""
+
+    data: Path
+    shown: str
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The comparison on three images per corruption: 135 cells, run once, in this process."""
+    data = tmp_path_factory.mktemp("demo")
+    environment()  # caches the true number of cores
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ttc.bench.environment.cores", lambda: 1)
+        return Demo(data, invoke("--images", "3", "--data", str(data), *outputs(data)))
+
+
+def outputs(folder: Path) -> tuple[str, ...]:
+    return "--figure", str(folder / "p.png"), "--json", str(folder / "n.json")
+
+
+def test_the_comparison_is_printed_drawn_and_written(demo: Demo) -> None:
+    data, shown = demo
     for text in (
         "SOURCE",
         "TTC",
@@ -33,14 +55,14 @@ def test_the_comparison_is_printed_drawn_and_written(tmp_path: Path) -> None:
         "over TENT + flip",
     ):
         assert text in shown, text
-    assert {"norm+flip", "tent+flip"} <= {cell["method"] for cell in json.loads((tmp_path / "n.json").read_text())}
+    assert {"norm+flip", "tent+flip"} <= {cell["method"] for cell in json.loads((data / "n.json").read_text())}
     assert max(map(len, shown.splitlines())) <= 80
-    with Image.open(tmp_path / "p.png") as figure:
+    with Image.open(data / "p.png") as figure:
         assert min(figure.size) > 600
-    cells = json.loads((tmp_path / "n.json").read_text())
+    cells = json.loads((data / "n.json").read_text())
     assert len(cells) == 9 * 15
     assert {"hash", "method", "accuracy", "images", "batch_size", "scenario", "data_checksum"} <= set(cells[0])
-    again = invoke("--images", "3", *paths)  # nothing is run twice
+    again = invoke("--images", "3", "--data", str(data), *outputs(data))  # nothing is run twice
     assert "[1/135]" in shown
     assert "[1/135]" not in again
 
@@ -63,10 +85,12 @@ def test_a_figure_of_another_kind_is_rejected_before_anything_runs(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_libraries_the_table_is_still_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_libraries_the_table_is_still_printed(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(LIBRARIES, "no_such_module", "no-such-library")
     figure = tmp_path / "p.png"
-    shown = invoke("--images", "3", "--data", str(tmp_path), "--figure", str(figure))
+    shown = invoke("--images", "3", "--data", str(demo.data), "--figure", str(figure))
     assert "paper's average" in shown
     assert "no figure: it needs libraries of the report extra that are not installed: pip install 'no-such" in shown
     assert not figure.exists()
