@@ -1,6 +1,7 @@
 """``ttc demo`` on a few images, for real."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,10 +10,13 @@ from PIL import Image
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from ttc.bench import Protocol
 from ttc.bench.environment import environment
 from ttc.cli.app import app
 from ttc.errors import TTCError
 from ttc.report.libraries import LIBRARIES
+
+FEW = ("gaussian_noise", "fog", "jpeg_compression")
 
 
 def invoke(*words: str) -> str:
@@ -29,13 +33,21 @@ class Demo(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    """The comparison on three images per corruption: 135 cells, run once, in this process."""
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The comparison on three images of three corruptions, run once, in this process."""
     data = tmp_path_factory.mktemp("demo")
     environment()  # caches the true number of cores
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ttc.bench.environment.cores", lambda: 1)
+        patch.setattr("ttc.cli.demo._corruptions", lambda: FEW)
         return Demo(data, invoke("--images", "3", "--data", str(data), *outputs(data)))
+
+
+@pytest.fixture
+def demo(ran: Demo, monkeypatch: pytest.MonkeyPatch) -> Demo:
+    """The same; it has the same corruptions when it runs again."""
+    monkeypatch.setattr("ttc.cli.demo._corruptions", lambda: FEW)
+    return ran
 
 
 def outputs(folder: Path) -> tuple[str, ...]:
@@ -50,21 +62,37 @@ def test_the_comparison_is_printed_drawn_and_written(demo: Demo) -> None:
         "gaussian noise",
         "JPEG compression",
         "paper's average",
-        "82.5",
         "TENT took only 0 steps and TTC 0",
         "over TENT + flip",
     ):
         assert text in shown, text
-    assert {"norm+flip", "tent+flip"} <= {cell["method"] for cell in json.loads((data / "n.json").read_text())}
     assert max(map(len, shown.splitlines())) <= 80
     with Image.open(data / "p.png") as figure:
         assert min(figure.size) > 600
     cells = json.loads((data / "n.json").read_text())
-    assert len(cells) == 9 * 15
+    assert len(cells) == 9 * 3
+    assert {"norm+flip", "tent+flip"} <= {cell["method"] for cell in cells}
     assert {"hash", "method", "accuracy", "images", "batch_size", "scenario", "data_checksum"} <= set(cells[0])
     again = invoke("--images", "3", "--data", str(data), *outputs(data))  # nothing is run twice
-    assert "[1/135]" in shown
-    assert "[1/135]" not in again
+    assert "[1/27]" in shown
+    assert "[1/27]" not in again
+
+
+def test_it_runs_the_methods_and_corruptions_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(wanted: Sequence[Protocol], *_: object) -> None:
+        raise TTCError(f"{len(wanted)} cells")
+
+    monkeypatch.setattr("ttc.cli.run_loop.run_cells", stop)
+    with pytest.raises(TTCError, match="135 cells"):
+        invoke("--images", "3", "--data", str(tmp_path))
+
+
+@pytest.mark.slow
+def test_the_whole_comparison(tmp_path: Path) -> None:
+    shown = invoke("--images", "3", "--data", str(tmp_path), *outputs(tmp_path))
+    assert "9 methods on 15 corruptions" in " ".join(shown.split())
+    assert "82.5" in shown  # the paper's average of TTC
+    assert len(json.loads((tmp_path / "n.json").read_text())) == 135
 
 
 @pytest.mark.parametrize(("count", "message"), [("0", "must be at least 1, got 0"), ("1000000000", "1 to 2000")])
