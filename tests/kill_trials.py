@@ -136,9 +136,9 @@ def main() -> None:
         parts = tuple(DataFile(*part) for part in case["parts"])
         SOURCES["small"] = Source("Small", "small.tar.gz", (case["url"],), None, case["checksum"], ".", parts)
     if "checkpoint_seconds" in case:
-        from ttc.deploy import batch_job
+        from ttc.deploy import job_results
 
-        batch_job.CHECKPOINT_SECONDS = case["checkpoint_seconds"]
+        job_results.CHECKPOINT_SECONDS = case["checkpoint_seconds"]
     print(json.dumps(trial(case, Path(case["template"]), case["kills"])))
 
 

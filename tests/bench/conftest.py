@@ -1,6 +1,7 @@
 """Small striped domains and complete protocols on them."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import CLASSES, labelled_images
-from ttc.bench import Protocol, Row, Spec
+from ttc.bench import Protocol, Row, Spec, Store
 from ttc.bench.method_specs import options_json, with_defaults
 from ttc.bench.workload import ResolvedWorkload, Workload
 from ttc.data import ArrayImages
@@ -183,3 +184,9 @@ def made_place(path: Path, per_class: int = 12) -> None:
 
 def workload(model: str = "small_nets:small", dataset: str = "imagefolder:photos", **changes: Any) -> ResolvedWorkload:
     return Workload(dataset, model, **changes).resolve()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "new" / "results.sqlite") as opened:
+        yield opened

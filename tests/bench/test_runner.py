@@ -38,14 +38,16 @@ def same(one: Row, other: Row) -> bool:
 
 
 def test_a_grid_alone_and_in_parallel_is_equal_to_the_bit(place: Path) -> None:
-    wanted = cells(GRID, workload())
+    own = Spec.read("own_methods:sharp(temperature=0.5)")
+    wanted = cells(dataclasses.replace(GRID, methods=(*GRID.methods, own)), workload())
     with Store(Path("alone.sqlite")) as alone, Store(Path("parallel.sqlite")) as parallel:
         first = list(run(wanted, workload(), alone, workers=1))
         moved = workload(root=place / "elsewhere")  # with a cache of its own
         second = list(run(wanted, moved, parallel, workers=2))
         one, other = recorded(alone), recorded(parallel)
-    assert len(one) == len(wanted) == 12
+    assert len(one) == len(wanted) == 15
     assert sorted(one) == sorted(other)
+    assert {row.label for row in other.values()} == {"source", "norm", "ttc", "own_methods:failing", str(own)}
     assert all(same(one[key], other[key]) for key in one)
     assert {row.environment["workers"] for row in one.values()} == {1}
     assert {row.environment["workers"] for row in other.values()} == {2}
@@ -176,16 +178,6 @@ def test_a_method_that_does_not_fit_the_model_fails_in_its_cell(place: Path) -> 
         events = {event.protocol.method: event for event in run(wanted, flat, store) if event.protocol}
     assert "no normalization layer" in str(events["tent"].error)
     assert events["source"].accuracy is not None
-
-
-def test_an_own_builder_runs_in_workers_and_its_label_is_recorded(place: Path) -> None:
-    methods = (Spec.read("own_methods:sharp"), Spec.read("own_methods:sharp(temperature=0.5)"))
-    wanted = cells(Grid(methods, ("clean", "fog"), images=12), workload())
-    with Store(Path("a.sqlite")) as store:
-        events = list(run(wanted, workload(), store, workers=2))
-        labels = {row.label for row in store.rows()}
-    assert [event.error for event in events if event.protocol] == [None] * 4
-    assert labels == {"own_methods:sharp", "own_methods:sharp(temperature=0.5)"}
 
 
 def test_an_own_builder_that_changed_meanwhile_is_noticed(place: Path) -> None:

@@ -1,11 +1,9 @@
 """``ttc adapt`` over folders and arrays: what it writes, how it resumes, what it rejects."""
 
-import csv
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,58 +16,14 @@ from safetensors import safe_open
 from typer.testing import CliRunner
 
 import ttc
-from ttc.cli.adapt import _fitting, _print_summary
+from tests.cli.conftest import Run, rows
 from ttc.cli.app import app
-from ttc.core import LostProcessError
 from ttc.core.drift import parameter_drift
 from ttc.data import as_tensor
-from ttc.data.decoding import Fitting
-from ttc.deploy import batch_job
+from ttc.deploy import batch_job, job_results
 from ttc.deploy.job_folder import JobFolder, Progress
 from ttc.errors import TTCError
 from ttc.models import build
-from ttc.models.external import StandardizedModel
-
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    torch.manual_seed(0)
-    weights = build("resnet20", 3).state_dict()
-    weights["linear.weight"] /= 100  # untrained, it would be certain of one class
-    torch.save(weights, tmp_path / "weights.pt")
-    return tmp_path / "weights.pt"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    rng = np.random.default_rng(0)
-    for name in ("cat", "dog", "emu"):
-        (tmp_path / "pets" / name).mkdir(parents=True)
-        for i in range(10):
-            pixels = rng.integers(0, 256, (32, 32, 3), np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "pets" / name / f"{i}.png")
-    return tmp_path / "pets"
-
-
-@pytest.fixture
-def run(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def invoke(images: Path, *arguments: object, model: str = "resnet20") -> str:
-        words = ["adapt", model, images, "--checkpoint", weights, "--batch-size", 8, *arguments]
-        result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [str(word) for word in words])
-        if result.exception and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return f"{result.exit_code} {result.output}"
-
-    return invoke
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_predictions_summary_adaptation_and_events(run: Run, folder: Path, weights: Path) -> None:
@@ -104,18 +58,9 @@ def interrupt_third_batch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise KeyboardInterrupt
         return as_tensor(pixels)
 
-    monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(job_results, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(batch_job, "as_tensor", interrupted)
     return calls
-
-
-def test_a_lost_process_is_reported_in_one_sentence(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose(*_: object) -> None:
-        raise LostProcessError("another process has stopped")
-
-    monkeypatch.setattr(batch_job.AdaptationJob, "run", lose)
-    with pytest.raises(TTCError, match=r"^another process has stopped; to resume, run the same command again$"):
-        run(folder)
 
 
 def test_processes_of_torchrun_resume_with_the_results_of_one(
@@ -182,7 +127,7 @@ def test_a_kill_while_saving_a_checkpoint_loses_only_that_checkpoint(
 ) -> None:
     options = ["--guard", "--method", "tent"]
     run(folder, "--out", "whole", *options)
-    monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(job_results, "CHECKPOINT_SECONDS", 0.0)
     write, calls = JobFolder.write_progress, []
 
     def killed(job_folder: JobFolder, progress: Progress) -> None:
@@ -237,42 +182,6 @@ def test_array_files(labelled: bool, run: Run, tmp_path: Path) -> None:
     assert [row["path"] for row in found] == [f"fog.npy#{i}" for i in range(20)]
 
 
-def damage(folder: Path) -> None:
-    """Add what real folders have: damaged files, other sizes, other modes."""
-    (folder / "cat" / "3b.jpg").write_bytes(b"not an image")
-    (folder / "dog" / "0.png").write_bytes((folder / "dog" / "0.png").read_bytes()[:500])
-    Image.new("L", (90, 50)).save(folder / "dog" / "grey.png")
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_unreadable_files_are_skipped_and_named(
-    interrupted: bool, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    damage(folder)
-    if interrupted:
-        monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
-        calls = iter(range(100))
-
-        def stop_at_the_third(pixels: NDArray[np.uint8]) -> torch.Tensor:
-            if next(calls) == 2:
-                raise KeyboardInterrupt
-            return as_tensor(pixels)
-
-        monkeypatch.setattr(batch_job, "as_tensor", stop_at_the_third)
-        assert run(folder).startswith("130 ")
-    output = run(folder)
-    assert output.startswith("1 ")
-    assert "ttc: skipped cat/3b.jpg: not an image file" in output
-    assert "ttc: skipped dog/0.png: " in output
-    results = Path("adapted/resnet20-pets")
-    assert len(rows(results / "predictions.csv")) == 30  # of 32 files
-    assert set(json.loads((results / "summary.json").read_text())["skipped"]) == {"cat/3b.jpg", "dog/0.png"}
-    again = run(folder)
-    assert again.startswith("1 ")
-    assert "is complete" in again
-    assert "skipped dog/0.png" in again
-
-
 def test_a_folder_of_unreadable_files_claims_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     for i in range(3):
@@ -280,36 +189,6 @@ def test_a_folder_of_unreadable_files_claims_nothing(run: Run, tmp_path: Path) -
     with pytest.raises(TTCError, match="none of the 3 images can be read; the first: not an image file"):
         run(tmp_path / "bad")
     assert not Path("adapted/resnet20-bad").exists()
-
-
-OWN = """
-import torch
-def net(num_classes=3):
-    body = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
-    return torch.nn.Sequential(*body, torch.nn.Linear(4, num_classes))
-"""
-
-
-def test_the_advice_of_an_error_works(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage(folder)
-    monkeypatch.chdir(tmp_path)
-    Path("sizeless.py").write_text(OWN)
-    words = ["adapt", "sizeless:net", str(folder)]
-    with pytest.raises(TTCError, match=r"differ in size .* input size of sizeless:net is not known: .* --size 224"):
-        CliRunner().invoke(app, words, catch_exceptions=False)
-    assert not Path("adapted").exists()
-    assert CliRunner().invoke(app, [*words, "--size", "32"]).exit_code == 1  # two files are skipped
-
-
-def test_images_far_from_the_models_size_are_warned_of(run: Run, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "tiny").mkdir()
-    for i in range(4):
-        Image.new("RGB", (12, 9), (60 * i, 0, 0)).save(tmp_path / "tiny" / f"{i}.png")
-    output = run(tmp_path / "tiny")
-    assert "warning: the images have about 12 x 9 pixels and are resized to 32 x 32" in output
-    assert output.startswith("0 ")
-    assert "warning" not in run(tmp_path / "tiny", "--size", 9, "--out", "small")
-    assert "warning" not in run(folder)
 
 
 def test_labels_from_folders_are_optional(run: Run, folder: Path) -> None:
@@ -327,28 +206,28 @@ def test_input_statistics_change_the_predictions(run: Run, folder: Path) -> None
         run(folder, "--statistics", "mnist", "--out", "other")
 
 
-def test_images_are_fitted_as_the_model_states() -> None:
-    known = StandardizedModel(torch.nn.Identity(), None, side=288, resize=303, interpolation="bicubic")
-    assert _fitting(known, None) == Fitting(288, 303, "bicubic")
-    assert _fitting(known, 320) == Fitting(320, 337, "bicubic")
-    assert _fitting(build("imagenet-resnet18"), None) == Fitting(224, 256)
-    assert _fitting(build("embedded"), None) == Fitting(32, 32)
-    assert _fitting(torch.nn.Identity(), None) is None
-    own = torch.nn.Identity()
-    own.pretrained_cfg = {"input_size": (3, 64, 64), "crop_pct": 1.0, "interpolation": "random"}  # type: ignore[assignment]
-    assert _fitting(own, None) == Fitting(64, 64)
+SMALL = """
+import torch
+def net(num_classes=3):
+    torch.manual_seed(0)
+    body = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+    return torch.nn.Sequential(*body, torch.nn.Linear(4, num_classes))
+"""
 
 
-def test_the_adapted_model_is_exported(run: Run, folder: Path, weights: Path) -> None:
+def test_the_adapted_model_is_exported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    output = run(folder, "--export", "models/first.onnx", "--no-guard")
+    monkeypatch.chdir(tmp_path)
+    Path("exported_nets.py").write_text(SMALL)
+    words = ["adapt", "exported_nets:net", str(folder), "--batch-size", "8", "--no-guard", "--export"]
+    output = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "models/first.onnx"]).output
     assert "exported           models/first.onnx: images (N x 3 x 32 x 32) in [0, 1] to 3 logits" in output
-    again = run(folder, "--export", "again.onnx", "--second-view", "--no-guard")  # the job does not run again
-    assert "is complete" in again
+    again = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "again.onnx", "--second-view"]).output
+    assert "is complete" in again  # the job does not run again
     assert "exported           again.onnx" in again
-    results = Path("adapted/resnet20-pets")
-    adapter = ttc.load_adaptation(build("resnet20", checkpoint=weights), results / "adaptation.safetensors")
+    results = Path("adapted/exported_nets-net-pets")
+    adapter = ttc.load_adaptation(build("exported_nets:net"), results / "adaptation.safetensors")
     images = torch.stack([as_tensor(np.asarray(Image.open(path))[None])[0] for path in sorted(folder.rglob("*.png"))])
     adapter.predict(images)
     for name, second_view in (("models/first.onnx", False), ("again.onnx", True)):
@@ -374,14 +253,6 @@ def test_a_model_that_the_guard_gave_up_is_not_exported(run: Run, folder: Path) 
     with pytest.raises(TTCError, match="the guard found the source model better"):
         run(folder, "--export", "model.onnx")
     assert not Path("model.onnx").exists()
-
-
-def test_the_summary_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    _print_summary({"images": 90, "predicted_classes": {f"n{i:08}": 90 - i for i in range(90)}}, Path("x"), "csv")
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 60
-    assert "n00000009: 81, 80 more" in " ".join(line.strip() for line in lines)
 
 
 def test_a_users_own_function(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_adapt import Run
-from tests.cli.test_adapt import folder as folder  # the fixtures
-from tests.cli.test_adapt import run as run
-from tests.cli.test_adapt import weights as weights
+from tests.cli.conftest import Run
 from tests.ray_cluster import RayCluster
 from ttc.errors import TTCError
 

@@ -5,14 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.bench.conftest import made_place
 from tests.bench.conftest import place as place  # the fixture
-from tests.bench.test_ray_executor import SLOW
+from tests.bench.test_ray_executor import SLOW, free_cpus, wait_until
 from tests.cli.test_run import GRID, WORKLOAD, ttc
 from tests.ray_cluster import RayCluster
 from ttc.bench.ray_executor import RayExecutor
@@ -42,6 +41,7 @@ def test_a_grid_on_a_cluster_and_again(ray_cluster: RayCluster, place: Path) -> 
     assert (code, "1 cell, 1 finished before" in output) == (0, True)  # a cell is the same wherever it ran
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_ctrl_c_ends_the_cells_on_the_cluster(ray_cluster: RayCluster, tmp_path: Path) -> None:
     made_place(tmp_path)
@@ -59,9 +59,7 @@ def test_ctrl_c_ends_the_cells_on_the_cluster(ray_cluster: RayCluster, tmp_path:
     )
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(2)]
-    end = time.monotonic() + 120
-    while not list(tmp_path.glob("running-*")) and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_until(lambda: bool(list(tmp_path.glob("running-*"))))
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
@@ -69,17 +67,6 @@ def test_ctrl_c_ends_the_cells_on_the_cluster(ray_cluster: RayCluster, tmp_path:
     assert "stopped: 1 of 2 cells finished and stored in a.sqlite; run the same command again to resume" in output
     assert "Traceback" not in output + errors
     assert free_cpus(ray_cluster) == 3
-
-
-def free_cpus(cluster: RayCluster) -> float:
-    """The processors of the cluster that no task has, as soon as that is all of them."""
-    with RayExecutor(1, cluster.address):
-        import ray
-
-        end = time.monotonic() + 60
-        while ray.available_resources().get("CPU") != 3 and time.monotonic() < end:
-            time.sleep(0.1)
-        return float(ray.available_resources()["CPU"])
 
 
 def test_a_study_takes_the_same_options(ray_cluster: RayCluster, place: Path) -> None:

@@ -141,16 +141,6 @@ def test_what_a_file_cannot_contain_is_passed_again(model: nn.Module, stream: li
     assert torch.equal(loaded(stream[0]), adapter(stream[0]))
 
 
-def test_pairs_of_numbers_come_back(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> None:
-    normalize = ((0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
-    adapter = ttc.adapt(model, "tipi", normalize=normalize, head="fc")
-    adapter(stream[0])
-    adapter.save(tmp_path / "tipi.safetensors")
-    loaded = ttc.load_adaptation(model, tmp_path / "tipi.safetensors")
-    assert loaded.config == adapter.config
-    assert torch.equal(loaded(stream[1]), adapter(stream[1]))
-
-
 def test_an_adapter_put_together_by_hand_saves_too(model: nn.Module, stream: list[Tensor], tmp_path: Path) -> None:
     def built() -> Adapter:
         return ClusteringAdapter(copy_with_trainable_norms(Classifier(model)), adam)

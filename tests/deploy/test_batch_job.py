@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.data import ArrayImages
-from ttc.deploy import AdaptationJob, Guard, InputImages, JobSettings, batch_job
+from ttc.deploy import AdaptationJob, Guard, InputImages, JobSettings, job_results
 
 SETTINGS = JobSettings("small", "array", method="tent", batch_size=8, guard=False)
 
@@ -46,7 +46,7 @@ def test_a_job_writes_a_row_per_image_and_a_summary(model: nn.Module, images: In
 def test_an_interrupted_job_resumes_with_the_same_results(
     guarded: bool, model: nn.Module, images: InputImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_job, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(job_results, "CHECKPOINT_SECONDS", 0.0)
     settings = JobSettings("small", "array", method="tent", batch_size=8, guard=guarded)
 
     def stop(done: int) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 from ttc.errors import TTCError
 from ttc.models import build, embedded
+from ttc.models.building import build_trained
 
 SMALL = ["resnet20", "wrn-16-1", "cifar-resnet18"]
 
@@ -52,3 +53,12 @@ def test_a_checkpoint_may_be_a_string(tmp_path: Path) -> None:
         build("resnet20", checkpoint=str(tmp_path / "x.th"))
     torch.save(build("resnet20", num_classes=7).state_dict(), tmp_path / "x.th")
     assert build("resnet20", checkpoint=str(tmp_path / "x.th"))(torch.rand(1, 3, 32, 32)).shape == (1, 7)
+
+
+def test_a_model_to_adapt_has_weights_and_a_device(tmp_path: Path) -> None:
+    with pytest.raises(TTCError, match="'resnet20' has no weights of its own; pass them with --checkpoint FILE"):
+        build_trained("resnet20", 7)
+    with pytest.raises(TTCError, match=r"the device 'cuda:77' cannot be used here .*: try --device cpu"):
+        build_trained("embedded", device="cuda:77")
+    torch.save(build("resnet20", 7).state_dict(), tmp_path / "x.th")
+    assert not build_trained("resnet20", checkpoint=tmp_path / "x.th").training

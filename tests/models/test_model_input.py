@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ttc.data import Fitting
 from ttc.errors import TTCError
 from ttc.models import StandardizedModel, build, model_input, open_fitted
+from ttc.models.model_input import choose_fitting
 
 
 def classifier(classes: int) -> nn.Module:
@@ -49,6 +50,18 @@ def test_the_model_is_left_as_it_was() -> None:
     model_input(model)
     assert model.training
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_images_are_fitted_as_the_model_states() -> None:
+    known = StandardizedModel(nn.Identity(), None, side=288, resize=303, interpolation="bicubic")
+    assert choose_fitting(known, None) == Fitting(288, 303, "bicubic")
+    assert choose_fitting(known, 320) == Fitting(320, 337, "bicubic")
+    assert choose_fitting(build("imagenet-resnet18"), None) == Fitting(224, 256)
+    assert choose_fitting(build("embedded"), None) == Fitting(32, 32)
+    assert choose_fitting(nn.Identity(), None) is None
+    own = nn.Identity()
+    own.pretrained_cfg = {"input_size": (3, 64, 64), "crop_pct": 1.0, "interpolation": "random"}  # type: ignore[assignment]
+    assert choose_fitting(own, None) == Fitting(64, 64)
 
 
 def test_rejections() -> None:

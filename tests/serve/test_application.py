@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import ttc
+from tests.conftest import SIDE
 from tests.serve.conftest import Client, Reply, Start, encode, in_json, png, running
 from ttc.core import Adapter
 from ttc.data import as_tensor, embedded
@@ -100,7 +101,7 @@ def test_streams_are_independent_and_the_oldest_goes_to_disk_and_back(start: Sta
 
 
 def test_a_restarted_server_resumes_as_if_never_stopped(start: Start, tmp_path: Path) -> None:
-    model = ServedModel(ServeSettings("embedded", method="tent"))
+    model = ServedModel(ServeSettings("tests.serve.test_soak:small_model", method="tent", size=SIDE))
     batches = [in_json(*map(png, range(first, first + 56))) for first in range(0, 224, 56)]  # a step after 200
     options = {"method": "tent", "batch_size": 56}
     with start(model, state=str(tmp_path / "other"), **options) as client:

@@ -5,40 +5,27 @@ when its worker or node was lost. Large values that tasks share are put into Ray
 to each node that needs them.
 """
 
-import importlib
-import os
 import platform
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-import ttc
-from ttc.bench.executors import REUSE_MEMORY, Task, TaskResult, added_environment, execute
+from ttc.bench.executors import Task, TaskResult, execute
+from ttc.bench.node_versions import check_versions, version_difference, versions
+from ttc.bench.ray_connection import connect, import_ray, node_resources
 from ttc.errors import TTCError
 
-REQUIREMENT = "ray>=2.60"  # the extra ``ray``
 ATTEMPTS = 4  # of a task whose worker or node is lost each time
-CONNECT_SECONDS = 30.0  # until a cluster must have accepted a driver
 STARVED_SECONDS = 60.0  # that tasks wait while no node has the resources of one
 SUBMITTED = 1000  # tasks that Ray has at once, so that an autoscaler sees the demand and the driver stays small
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what later versions do; else a warning
-}
-AS_LOCAL_WORKERS = {**REUSE_MEMORY, "RAY_worker_niceness": "0"}  # of a Ray of this machine alone
-PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, logging_level='error')"
 
 
 class Submitted(NamedTuple):
@@ -88,20 +75,20 @@ class RayExecutor:
         self._outstanding: dict[Any, int] = {}  # submitted tasks and their indices
 
     def __enter__(self) -> "RayExecutor":
-        ray = _connect(self.address)
+        ray = connect(self.address)
         try:
             self._check_resources(ray)
-            _check_versions(ray)
+            check_versions(ray)
         except BaseException:
             ray.shutdown()
             raise
-        self.workers = self.asked or max(1, sum(self._room(node) for node in _nodes(ray)))
+        self.workers = self.asked or max(1, sum(self._room(node) for node in node_resources(ray)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        ray = _import_ray()
+        ray = import_ray()
         if ray.is_initialized():
             for reference in self._outstanding:
                 ray.cancel(reference, force=True)
@@ -114,7 +101,7 @@ class RayExecutor:
         Raises:
             TTCError: If the nodes with the resources of a task are lost and none replaces them.
         """
-        ray = _import_ray()
+        ray = import_ray()
         remote = ray.remote(_run).options(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=0)
         waiting, attempts = deque(range(len(tasks))), [0] * len(tasks)
         most = self.asked or max(SUBMITTED, 2 * self.workers)
@@ -140,20 +127,20 @@ class RayExecutor:
 
     def put(self, value: object) -> Any:
         """Put a value into the object store and return a reference to it, which :func:`fetch` resolves in a task."""
-        return _import_ray().put(value)
+        return import_ray().put(value)
 
     def submit(self, function: Callable[..., Any], *arguments: object) -> "Submitted":
         """Run a function on the cluster; its value stays in the object store.
 
         Ray runs it again if the value is lost with its node. References among the arguments are passed as values.
         """
-        remote = _import_ray().remote(_produce)
+        remote = import_ray().remote(_produce)
         options = {"num_cpus": self.cpus, "num_gpus": 0, "max_retries": ATTEMPTS - 1, "num_returns": 2}
         return Submitted(*remote.options(**options).remote(function, self.modules, *arguments))
 
     def finished(self, submitted: Sequence["Submitted"]) -> Iterator[TaskResult]:
         """Yield a result, without its value, for each submitted function as it ends."""
-        ray, left = _import_ray(), [one.ended for one in submitted]
+        ray, left = import_ray(), [one.ended for one in submitted]
         heard = time.monotonic()
         while left:
             ready, left = ray.wait(left, timeout=1.0)
@@ -164,7 +151,7 @@ class RayExecutor:
 
     def object_store_bytes(self) -> int:
         """Return the size of the smallest object store among the nodes that can run a task."""
-        nodes = [node for node in _nodes(_import_ray()) if self._room(node)]
+        nodes = [node for node in node_resources(import_ray()) if self._room(node)]
         return int(min(node.get("object_store_memory", 0.0) for node in nodes))
 
     def _room(self, resources: Mapping[str, float]) -> int:
@@ -173,7 +160,7 @@ class RayExecutor:
         return min(int(resources.get("CPU", 0.0) / self.cpus + 1e-9), by_gpu)
 
     def _check_resources(self, ray: Any) -> None:
-        nodes = _nodes(ray)
+        nodes = node_resources(ray)
         if any(self._room(node) for node in nodes):
             return
         most = {kind: max((node.get(kind, 0.0) for node in nodes), default=0.0) for kind in ("CPU", "GPU")}
@@ -190,7 +177,7 @@ class RayExecutor:
 
     def _check_room_left(self, ray: Any, heard: float) -> float:
         """Return since when tasks are waiting with no node for them; stop when that is too long."""
-        if any(self._room(node) for node in _nodes(ray)):
+        if any(self._room(node) for node in node_resources(ray)):
             return time.monotonic()
         if time.monotonic() - heard > STARVED_SECONDS:
             raise TTCError(
@@ -202,7 +189,7 @@ class RayExecutor:
 
 def fetch(reference: Any) -> Any:
     """Return the value of a reference: a view of the object store of this node where it is an array."""
-    return _import_ray().get(reference)
+    return import_ray().get(reference)
 
 
 def reference_key(reference: Any) -> str:
@@ -210,30 +197,9 @@ def reference_key(reference: Any) -> str:
     return str(reference.hex())
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that must be equal on all nodes, so that a cell has the same result everywhere."""
-    return {
-        "ttc": ttc.__version__,
-        "torch": version("torch").partition("+")[0],
-        "numpy": version("numpy"),
-        "python": ".".join(platform.python_version_tuple()[:2]),
-    }
-
-
-def _difference(there: Mapping[str, str], here: Mapping[str, str]) -> str:
-    """Say which version of a node is not that of the driver; empty if all are."""
-    for name, wanted in here.items():
-        if there[name] != wanted:
-            return (
-                f"has {name} {there[name]} and the driver {wanted}; "
-                "install the same version on both, so that cells have the same results everywhere"
-            )
-    return ""
-
-
 def _run(task: Task, threads: int, modules: Mapping[str, str], wanted: Mapping[str, str]) -> TaskResult:
     """Run a task in a worker of Ray, unless its node joined the cluster later and has other versions."""
-    if difference := _difference(versions(), wanted):
+    if difference := version_difference(versions(), wanted):
         return TaskResult(None, f"the node {platform.node()} {difference}", True, 0.0)
     _import_modules(tuple(sorted(modules.items())))
     import torch
@@ -241,7 +207,7 @@ def _run(task: Task, threads: int, modules: Mapping[str, str], wanted: Mapping[s
     from ttc.bench.environment import environment
 
     torch.set_num_threads(threads)
-    result = execute(task, passes=(_import_ray().exceptions.RayError,))  # a lost value is the cluster's fault
+    result = execute(task, passes=(import_ray().exceptions.RayError,))  # a lost value is the cluster's fault
     return replace(result, environment=environment())
 
 
@@ -283,118 +249,3 @@ def _sentence(error: BaseException) -> str:
 def _lost(what: str, attempts: int) -> TaskResult:
     error = f"the worker was lost in each of {attempts} attempts ({what}), perhaps because memory ran out"
     return TaskResult(None, error, False, 0.0)
-
-
-def require_ray() -> None:
-    """Check that Ray is installed.
-
-    Raises:
-        TTCError: If it is not; the sentence says how to install it.
-    """
-    if find_spec("ray") is None:
-        raise TTCError(f"--executor ray needs Ray, which is not installed: pip install '{REQUIREMENT}'")
-
-
-@cache
-def _import_ray() -> Any:
-    require_ray()
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", FutureWarning)
-            return importlib.import_module("ray")
-    except ImportError as error:
-        raise TTCError(f"Ray cannot be imported ({error}): pip install --upgrade '{REQUIREMENT}'") from error
-
-
-def _connect(address: str | None) -> Any:
-    ray = _import_ray()
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address != "local":
-        _check_address(address)
-    more = {"include_dashboard": False} if address == "local" else {}
-    try:
-        with warnings.catch_warnings(), added_environment(AS_LOCAL_WORKERS if address == "local" else {}):
-            warnings.simplefilter("ignore")  # about Ray's own future versions
-            ray.init(address, log_to_driver=False, logging_level="error", **more)
-    except (RuntimeError, ConnectionError, ValueError) as error:
-        raise TTCError(f"Ray at {address} does not accept this driver: {_first_sentence(str(error))}") from error
-    return ray
-
-
-def _check_address(address: str) -> None:
-    """Reject an address that does not respond, in bounded time: Ray itself waits for minutes."""
-    host, _, port = address.rpartition(":")
-    advice = "check --address, or start a cluster with: ray start --head"
-    if "://" in address:
-        raise TTCError(
-            f"the address {address} is not host:port; run ttc on a node of the cluster and give its --address"
-        )
-    if address != "auto":
-        if not host or not port.isdigit():
-            raise TTCError(f"the address of a Ray cluster is host:port or auto, got '{address}'")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise TTCError(f"no Ray cluster can be reached at {address} ({reason}); {advice}") from error
-    command = [sys.executable, "-c", PROBE, address]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=CONNECT_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise TTCError(
-            f"no Ray cluster responds at {address} within {CONNECT_SECONDS:.0f} seconds; {advice}"
-        ) from error
-    if found.returncode:
-        reason = _first_sentence((found.stderr.strip().splitlines() or ["no reason given"])[-1])
-        raise TTCError(f"Ray at {address} does not accept this driver ({reason}); {advice}")
-
-
-def _first_sentence(text: str) -> str:
-    line = " ".join(text.split())
-    return line.partition(". ")[0].rstrip(".")
-
-
-def _nodes(ray: Any) -> list[Mapping[str, float]]:
-    """The resources of the nodes that are alive."""
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
-
-
-def _check_versions(ray: Any) -> None:
-    """Compare the versions of all nodes with those of this process.
-
-    Raises:
-        TTCError: If a node has others; the sentence names the node, and both versions.
-    """
-
-    def node_versions() -> object:  # pickled by value: a node may have no ttc at all
-        try:
-            from ttc.bench.ray_executor import versions
-        except ImportError as error:
-            return str(error)
-        return versions()
-
-    here = versions()
-    pin = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    probe = ray.remote(node_versions)
-    asked = {}
-    for node in ray.nodes():
-        if node["Alive"]:
-            where = pin(node["NodeID"], soft=False)
-            asked[probe.options(num_cpus=0, scheduling_strategy=where).remote()] = node["NodeManagerAddress"]
-    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=2 * CONNECT_SECONDS)
-    for reference in ready:
-        try:
-            there = ray.get(reference)
-        except ray.exceptions.RayError:
-            continue  # the node is gone already; the others run the tasks
-        if isinstance(there, str):
-            raise TTCError(
-                f"the node {asked[reference]} cannot import ttc {ttc.__version__} ({there}): install it there"
-            )
-        if difference := _difference(there, here):
-            raise TTCError(f"the node {asked[reference]} {difference}")
-    if late:
-        raise TTCError(f"the node {asked[late[0]]} started no worker within {2 * CONNECT_SECONDS:.0f} seconds")

@@ -1,10 +1,8 @@
 """The store: one SQLite file, one row per cell, whole or absent whatever happens to the process that writes it."""
 
 import json
-import sqlite3
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -15,28 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttc.bench.protocol import Protocol
+from ttc.bench.store_file import explain_errors, open_store_file
 from ttc.errors import TTCError
 
 if TYPE_CHECKING:
     from ttc.bench.evaluation import Result  # listing results must not wait for torch
 
-SCHEMA = 2  # 1, of ttc 0.1, had no label; it is read, and upgraded when written to
-MAGIC = 0x74746362  # "ttcb": tells our files from other SQLite files
 TRACE = ("images", "accuracy", "entropy", "selected", "similarity", "loss")  # the columns of a trace
 FIGURES = ("accuracy", "nll", "ece", "per_class", "per_domain", "per_pass")
-_TABLE = """
-create table if not exists cells (
-    hash text primary key,
-    status text not null check (status in ('finished', 'failed')),
-    protocol text not null,
-    figures text, cost text, warnings text, error text,
-    environment text not null,
-    seconds real not null,
-    recorded text not null,
-    trace blob, predictions blob, correct blob,
-    label text
-) without rowid
-"""
 _COLUMNS = (
     "hash, status, protocol, figures, cost, warnings, error, environment, seconds, recorded, "
     "trace, predictions, correct"
@@ -50,6 +34,7 @@ on conflict (hash) do update set
     correct = excluded.correct, label = excluded.label
 where cells.status = 'failed'
 """
+_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, TTCError)  # of a changed row
 
 
 @dataclass(frozen=True)
@@ -110,15 +95,7 @@ class Store:
 
     def __init__(self, path: Path, *, readonly: bool = False, timeout: float = 30.0) -> None:
         self.path = path
-        if readonly and not path.is_file():
-            raise TTCError(f"there is no store {path}; create one with: ttc run --store {path}")
-        with self._explain_errors():
-            self._connection = _open(path, timeout) if not readonly else _open_readonly(path, timeout)
-            try:
-                self._prepare(readonly)
-            except BaseException:
-                self._connection.close()
-                raise
+        self._connection, self._has_labels = open_store_file(path, readonly=readonly, timeout=timeout)
 
     def __enter__(self) -> "Store":
         return self
@@ -138,12 +115,12 @@ class Store:
 
     def rows(self) -> Iterator[Row]:
         """Yield all recorded cells, in the order in which they were recorded; warn of those that cannot be read."""
-        with self._explain_errors():
+        with explain_errors(self.path):
             columns = f"{_COLUMNS}, label" if self._has_labels else f"{_COLUMNS}, null"
             for values in self._connection.execute(f"select {columns} from cells order by recorded, hash"):
                 try:
                     row = _row(values)
-                except (ValueError, TypeError, LookupError, AttributeError, RecursionError, TTCError) as error:
+                except _DAMAGE as error:
                     reason = str(error).partition("\n")[0][:120] or type(error).__name__
                     warnings.warn(
                         f"the cell {str(values[0])[:12]} of the store {self.path} is damaged ({reason}) and left out; "
@@ -213,7 +190,7 @@ class Store:
         recorded = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         here = json.dumps(dict(environment))
         values = (protocol.hash, status, protocol.json(), figures, cost, notes, error, here, seconds, recorded)
-        with self._explain_errors(), self._connection:
+        with explain_errors(self.path), self._connection:
             if self._is_damaged(protocol.hash):
                 self._connection.execute("delete from cells where hash = ?", (protocol.hash,))
             self._connection.execute(_WRITE, (*values, *rest))
@@ -225,76 +202,8 @@ class Store:
             if found is not None:
                 _row(found)
             return False
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, TTCError):
+        except _DAMAGE:
             return True
-
-    def _prepare(self, readonly: bool) -> None:
-        (magic,) = self._connection.execute("pragma application_id").fetchone()
-        (version,) = self._connection.execute("pragma user_version").fetchone()
-        (tables,) = self._connection.execute("select count(*) from sqlite_master").fetchone()
-        if magic != MAGIC and (tables or readonly):
-            raise TTCError(f"{self.path} is a SQLite file but not a store of results; choose another --store")
-        if version > SCHEMA:
-            raise TTCError(
-                f"{self.path} was written by a newer version of ttc (schema {version}, this one reads up to {SCHEMA}); "
-                "update ttc, or choose another --store"
-            )
-        self._has_labels = not readonly or version >= 2
-        if readonly:
-            return
-        self._connection.execute("pragma journal_mode = wal")
-        self._connection.execute("pragma synchronous = full")
-        with self._connection:
-            self._connection.execute("begin immediate")
-            self._connection.execute(_TABLE)
-            (version,) = self._connection.execute("pragma user_version").fetchone()  # nobody else upgrades it meanwhile
-            if version == 1:
-                self._connection.execute("alter table cells add column label text")
-            self._connection.execute(f"pragma application_id = {MAGIC}")
-            self._connection.execute(f"pragma user_version = {SCHEMA}")
-
-    @contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        """Turn errors of SQLite and of the system into sentences a user can act on."""
-        try:
-            yield
-        except OSError as error:
-            raise TTCError(f"cannot create the store {self.path}: {error.strerror}; choose another --store") from error
-        except sqlite3.Error as error:
-            raise TTCError(f"the store {self.path} {_reason(error)}") from error
-
-
-def _open(path: Path, timeout: float) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return sqlite3.connect(path, timeout=timeout)
-
-
-def _open_readonly(path: Path, timeout: float) -> sqlite3.Connection:
-    """Open without writing; where even the log cannot be opened, read the file alone, if it is whole."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=timeout)
-    try:
-        connection.execute("select count(*) from sqlite_master")
-    except sqlite3.OperationalError:
-        connection.close()
-        if path.with_name(f"{path.name}-wal").exists():
-            raise
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
-    return connection
-
-
-def _reason(error: sqlite3.Error) -> str:
-    text = str(error)
-    if "locked" in text or "busy" in text:
-        return "is locked by another program; wait for it or stop it, then run the same command again"
-    if "readonly" in text or "read-only" in text:
-        return "is read-only; make it writable or choose another --store"
-    if "full" in text:
-        return "cannot grow: the disk is full; free some space and run the same command again to resume"
-    if "unable to open" in text:
-        return "cannot be opened or created; check its directory and your permissions, or choose another --store"
-    if "not a database" in text or "malformed" in text:
-        return f"is not a store of results or is damaged ({text}); choose another --store"
-    return f"cannot be used ({text}); check its disk or choose another --store"
 
 
 def _json_object(text: str | None) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def demo(
     console = Console(highlight=False)
     workload = Workload(root=data).resolve()
     methods = tuple(Spec(name) for name in _methods())
-    wanted = cells(Grid(methods=methods, images=2000 if full else images), workload)
+    wanted = cells(Grid(methods=methods, corruptions=_corruptions(), images=2000 if full else images), workload)
     console.print(
         f"{len({cell.method for cell in wanted})} methods on {len({cell.corruptions for cell in wanted})} corruptions, "
         f"severity 5: {plural(wanted[0].images, 'image')} each, batches of {wanted[0].batch_size}, a reset before each"
@@ -80,6 +80,13 @@ def _methods() -> tuple[str, ...]:
     return *PAPER[:-1], *CONTROLS, PAPER[-1]
 
 
+def _corruptions() -> tuple[str, ...]:
+    """Return the corruptions of the table, those of the paper."""
+    from ttc.corruptions import CORRUPTIONS
+
+    return CORRUPTIONS
+
+
 def _title(method: str) -> str:
     """Name a method in the table and the figure.
 
@@ -91,10 +98,8 @@ def _title(method: str) -> str:
 
 
 def _accuracies(rows: "Sequence[Row]") -> dict[str, dict[str, float]]:
-    from ttc.corruptions import CORRUPTIONS
-
     found = {(row.protocol.corruptions[0], row.protocol.method): 100 * row.figures["accuracy"] for row in rows}
-    return {name: {_title(method): found[name, method] for method in _methods()} for name in CORRUPTIONS}
+    return {name: {_title(method): found[name, method] for method in _methods()} for name in _corruptions()}
 
 
 def _means(accuracies: Accuracies) -> dict[str, float]:
@@ -154,7 +159,6 @@ def _table(accuracies: Accuracies) -> "Table":
 
 def _draw(rows: "Sequence[Row]", path: Path) -> str:
     """Write the figure and return where it is; without the libraries, return how to get it."""
-    from ttc.corruptions import CORRUPTIONS
     from ttc.data.location import unwritable
     from ttc.files import atomic
     from ttc.report.libraries import install_hint, missing_libraries
@@ -164,7 +168,7 @@ def _draw(rows: "Sequence[Row]", path: Path) -> str:
     if missing_libraries():
         return f"no figure: it needs libraries of the report extra that are not installed: {install_hint()}"
     found = {(row.protocol.corruptions[0], row.protocol.method): row.correct for row in rows}
-    rows_shown = {"average": CORRUPTIONS, **{name: (name,) for name in CORRUPTIONS}}
+    rows_shown = {"average": _corruptions(), **{name: (name,) for name in _corruptions()}}
     shown = {
         title: {_title(method): _estimate([found[name, method] for name in names]) for method in _methods()}
         for title, names in rows_shown.items()

@@ -74,7 +74,8 @@ def make_executor(
             if value:
                 raise TTCError(f"{option} is for clusters: add --executor ray")
         return None
-    from ttc.bench.ray_executor import RayExecutor, require_ray
+    from ttc.bench.ray_connection import require_ray
+    from ttc.bench.ray_executor import RayExecutor
 
     require_ray()
     on_gpu = (device or "cpu").startswith("cuda")

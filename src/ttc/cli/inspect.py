@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ttc.cli.wording import StatisticsOption, print_line
+from ttc.cli.model_options import CheckpointOption, HeadOption, ModelArgument, StatisticsOption
+from ttc.cli.wording import print_line
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from torch import nn
@@ -14,15 +15,10 @@ TITLE = 22  # columns of the titles, those of ttc.core.Inspection too
 
 
 def inspect(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="embedded, a zoo name, timm:NAME, torchvision:NAME or package.module:function, which runs its code."
-        ),
-    ],
-    checkpoint: Annotated[Path | None, typer.Option(help="Weights to load: .pt, .pth, .th or .safetensors.")] = None,
+    model: ModelArgument,
+    checkpoint: CheckpointOption = None,
     statistics: StatisticsOption = None,
-    head: Annotated[str | None, typer.Option(help="The final layer's name, where it cannot be found.")] = None,
+    head: HeadOption = None,
     batch_size: Annotated[int | None, typer.Option(help="The batch size you plan to use.", min=1)] = None,
     dataset: Annotated[
         str | None,

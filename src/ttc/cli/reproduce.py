@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption, SharedFilesOption
-from ttc.cli.wording import FrostOption, StatisticsOption
+from ttc.cli.model_options import StatisticsOption
+from ttc.cli.wording import FrostOption
 from ttc.errors import TTCError
 from ttc.studies import NAMES, PAPER
 

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from ttc.cli.execution import AddressOption, CpusOption, ExecutorOption, GpusOption, SharedFilesOption
-from ttc.cli.wording import FrostOption, StatisticsOption
+from ttc.cli.model_options import StatisticsOption
+from ttc.cli.wording import FrostOption
 
 
 def run(

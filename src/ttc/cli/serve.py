@@ -6,25 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ttc.cli.wording import StatisticsOption
+from ttc.cli.model_options import CheckpointOption, ClassesOption, HeadOption, ModelArgument, StatisticsOption
 
 if TYPE_CHECKING:
     from ttc.serve.serve_settings import ServeSettings
 
 
 def serve(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="embedded, a zoo name, timm:NAME, torchvision:NAME or package.module:function, which runs its code."
-        ),
-    ],
+    model: ModelArgument,
     method: Annotated[str, typer.Option(help="Adaptation method; source predicts without adapting.")] = "ttc",
-    checkpoint: Annotated[Path | None, typer.Option(help="Weights to load: .pt, .pth, .th or .safetensors.")] = None,
-    num_classes: Annotated[int | None, typer.Option("--classes", help="Number of classes of the model.")] = None,
+    checkpoint: CheckpointOption = None,
+    num_classes: ClassesOption = None,
     class_names: Annotated[Path | None, typer.Option(help="A file with one class name per line.")] = None,
     statistics: StatisticsOption = None,
-    head: Annotated[str | None, typer.Option(help="Name of the final layer, where it cannot be detected.")] = None,
+    head: HeadOption = None,
     size: Annotated[int | None, typer.Option(help="Side of the images, if the model does not state it.", min=1)] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
     small_batches: Annotated[bool, typer.Option(help="Convert the method for batches of any size.")] = True,

@@ -9,14 +9,6 @@ from typing import Annotated
 
 import typer
 
-StatisticsOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Mean and deviation that standardize the input of a zoo model: none, half, cifar10, cifar100 or imagenet.",
-        show_default="those of its published weights",
-    ),
-]
-
 FrostOption = Annotated[
     Path | None,
     typer.Option(

@@ -1,9 +1,10 @@
 """The contract: adapters, classifiers, their state and how it is saved. Imports torch and nothing else of ttc."""
 
 from ttc.core.adapter import Adapter, require_finite
+from ttc.core.adapter_config import AdapterConfig
 from ttc.core.adapter_module import AdapterModule
 from ttc.core.callbacks import BatchRecord, Callback, CallbackList, Event
-from ttc.core.checkpoint import AdapterConfig, SavedAdaptation
+from ttc.core.checkpoint import SavedAdaptation
 from ttc.core.checkpoint import read as read_adaptation
 from ttc.core.classifier import Classifier, Prediction, find_head
 from ttc.core.draws import seeded_generator

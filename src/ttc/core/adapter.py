@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ttc.core import checkpoint
+from ttc.core.adapter_config import AdapterConfig, config_of
 from ttc.core.adapter_module import AdapterModule
 from ttc.core.callbacks import Event
 from ttc.core.classifier import Classifier
@@ -44,7 +45,7 @@ class Adapter(CopiedUnderLock, Runnable, Part, ABC):
     """
 
     state_attributes: ClassVar[tuple[str, ...]] = ("model",)
-    config: checkpoint.AdapterConfig | None = None
+    config: AdapterConfig | None = None
     """What :func:`ttc.adapt` was asked for; None for an adapter that was put together by hand."""
 
     def __init__(self, model: Classifier) -> None:
@@ -284,7 +285,7 @@ class Adapter(CopiedUnderLock, Runnable, Part, ABC):
 
     def summary_rows(self) -> Rows:
         """Return what this adapter is and does, as named values."""
-        config = checkpoint.config_of(self)
+        config = config_of(self)
         options = ", ".join(f"{name}={value}" for name, value in config.shown().items())
         parameters = list(self.model.parameters())
         trained = [parameter.numel() for parameter in parameters if parameter.requires_grad]

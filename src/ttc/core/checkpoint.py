@@ -1,9 +1,8 @@
 """The adaptation file format: what changed, in one small safetensors file bound to its model, method and options."""
 
-import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ttc import __version__
+from ttc.core.adapter_config import (
+    AdapterConfig,
+    are_options,
+    as_argument,
+    config_of,
+    differing_option,
+    is_description,
+    option_text,
+)
 from ttc.core.state import PLAIN, State, check_state, model_digest, tensors_digest
 from ttc.errors import TTCError
 from ttc.files import atomic
@@ -21,33 +29,6 @@ if TYPE_CHECKING:
     from ttc.core.adapter import Adapter
 
 FORMAT = "ttc-adaptation-2"
-DEFAULT = {"described": "its default"}
-
-
-@dataclass(frozen=True)
-class AdapterConfig:
-    """How an adapter was built.
-
-    Args:
-        method: The name of the method.
-        options: The options that were passed to it.
-    """
-
-    method: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def described(self) -> dict[str, Any]:
-        """Return the options as JSON values; those without one, such as a function, as ``{"described": "..."}``."""
-        return {name: _described(value) for name, value in self.options.items()}
-
-    def without_tensors(self) -> "AdapterConfig":
-        """Return the config with descriptions of tensors, such as source images, which an adapter need not keep."""
-        options = {name: _described(v) if isinstance(v, Tensor) else v for name, v in self.options.items()}
-        return AdapterConfig(self.method, options)
-
-    def shown(self) -> dict[str, str]:
-        """Return the options as short text."""
-        return {name: _in_words(value) for name, value in self.options.items()}
 
 
 @dataclass(frozen=True)
@@ -73,12 +54,12 @@ class SavedAdaptation:
     def config(self, given: Mapping[str, Any]) -> AdapterConfig:
         """Return how to build the adapter again, with the options that a file cannot contain taken from ``given``."""
         for name, value in self.options.items():
-            if _is_description(value) and name not in given:
+            if is_description(value) and name not in given:
                 raise TTCError(
-                    f"{self.path} was saved with {name}={_shown(value)}, which a file cannot contain; "
+                    f"{self.path} was saved with {name}={option_text(value)}, which a file cannot contain; "
                     f"pass it again as {name}=..."
                 )
-        options = {name: given.get(name, _plain(value)) for name, value in self.options.items()}
+        options = {name: given.get(name, as_argument(value)) for name, value in self.options.items()}
         return AdapterConfig(self.method, {**options, **given})
 
 
@@ -132,7 +113,7 @@ def read(path: Path) -> SavedAdaptation:
     except (ValueError, TypeError, RecursionError) as error:
         reason = str(error).partition("\n")[0][:120]
         raise TTCError(f"{path} is damaged: its contents cannot be decoded ({reason}); save it again") from error
-    if used != set(tensors) or not _are_options(options):
+    if used != set(tensors) or not are_options(options):
         raise TTCError(f"{path} is damaged: it contains tensors or options that no adaptation has; save it again")
     return saved
 
@@ -150,13 +131,11 @@ def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:
     config = config_of(adapter)
     if config.method != saved.method:
         raise TTCError(f"{saved.path} was saved by the method '{saved.method}', this adapter is '{config.method}'")
-    found, wanted = _as_json(config.described()), saved.options
-    for name in [*wanted, *found]:
-        if wanted.get(name, DEFAULT) != found.get(name, DEFAULT):
-            raise TTCError(
-                f"{saved.path} was saved with {name}={_shown(wanted.get(name, DEFAULT))}, "
-                f"this adapter has {name}={_shown(found.get(name, DEFAULT))}; pass the same options"
-            )
+    if different := differing_option(saved.options, config):
+        name, wanted, found = different
+        raise TTCError(
+            f"{saved.path} was saved with {name}={wanted}, this adapter has {name}={found}; pass the same options"
+        )
     if source_digest(adapter) != saved.source:
         raise TTCError(
             f"{saved.path} was saved for another model: architecture or weights differ; pass the model it adapted"
@@ -170,11 +149,6 @@ def restore(adapter: "Adapter", saved: SavedAdaptation) -> None:
         adapter.load_state_dict(before)
         reason = str(error).partition("\n")[0][:200]
         raise TTCError(f"{saved.path} does not fit the adapter it names ({reason}); save it again") from error
-
-
-def config_of(adapter: "Adapter") -> AdapterConfig:
-    """Return the config that ``ttc.adapt`` recorded, or the class name of an adapter that was built by hand."""
-    return adapter.config or AdapterConfig(type(adapter).__name__)
 
 
 def source_digest(adapter: "Adapter") -> str:
@@ -244,60 +218,3 @@ def _json(text: str) -> Any:
         raise ValueError(f"{name} is not finite")
 
     return json.loads(text, parse_constant=no_constant)
-
-
-def _are_options(options: object) -> bool:
-    """Tell whether these are keyword arguments of a method, none of which replaces the model or the method."""
-    return isinstance(options, dict) and all(
-        name.isidentifier() and name not in {"model", "method"} and _is_option(value) for name, value in options.items()
-    )
-
-
-def _is_option(value: object) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_option, value))
-    if isinstance(value, dict):
-        return set(value) == {"described"} and isinstance(value["described"], str)
-    return isinstance(value, PLAIN)
-
-
-def _described(value: object) -> Any:
-    if isinstance(value, PLAIN) or (isinstance(value, dict) and set(value) == {"described"}):
-        return value
-    if isinstance(value, list | tuple):
-        return [_described(item) for item in value]
-    return {"described": _in_words(value)}
-
-
-def _in_words(value: object) -> str:
-    if isinstance(value, functools.partial):
-        arguments = [*map(_in_words, value.args), *(f"{key}={_in_words(item)}" for key, item in value.keywords.items())]
-        return f"partial({', '.join([_in_words(value.func), *arguments])})"
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)} with SHA-256 {tensors_digest({'': value})[:12]}"
-    if hasattr(value, "__qualname__"):
-        return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
-    if is_dataclass(value) and not isinstance(value, type):
-        given = [f"{part.name}={_in_words(getattr(value, part.name))}" for part in fields(value) if part.init]
-        return f"{type(value).__name__}({', '.join(given)})"
-    return repr(value) if isinstance(value, (*PLAIN, list, tuple, dict)) else f"{type(value).__qualname__} object"
-
-
-def _is_description(value: object) -> bool:
-    if isinstance(value, list):
-        return any(map(_is_description, value))
-    return isinstance(value, dict)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return f"({', '.join(map(_shown, value))})"
-    return str(value["described"]) if isinstance(value, dict) else repr(value)
-
-
-def _as_json(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
-def _plain(value: Any) -> Any:
-    return tuple(map(_plain, value)) if isinstance(value, list) else value

@@ -1,33 +1,26 @@
 """Batch jobs, the work of ``ttc adapt``: adapt over a set of images and write predictions, resumable at any moment."""
 
-import csv
 import json
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ttc import __version__
-from ttc.core import Adapter, Event
-from ttc.core.entropy import softmax_entropy
+from ttc.core import Adapter
 from ttc.core.processes import Processes
 from ttc.data import as_tensor
-from ttc.data.decoding import UnreadableImageError
 from ttc.deploy.guard import Guard
 from ttc.deploy.input_images import InputImages
 from ttc.deploy.job_folder import JobFolder, Progress
+from ttc.deploy.job_reader import JobReader, order_images
+from ttc.deploy.job_results import NoWriter, ResultWriter, summarize_predictions
 from ttc.errors import TTCError
 from ttc.files import atomic
-
-CHECKPOINT_SECONDS = 20.0  # between checkpoints: at most this much work is repeated after an interruption
 
 
 @dataclass(frozen=True)
@@ -134,18 +127,14 @@ class AdaptationJob:
         images = self.images.for_classes(adapter.model.num_classes)
         progress = self._agree_on_progress(adapter.processes)
         if adapter.processes.rank:
-            self._predict(
-                Guard(adapter) if self.settings.guard else adapter,
-                _NoWriter(progress),
-                on_progress or (lambda done: None),
-            )
+            self._predict(Guard(adapter) if self.settings.guard else adapter, NoWriter(progress), on_progress)
             return {}
         try:
             self.folder.path.mkdir(parents=True, exist_ok=True)
-            with _ResultWriter(self.folder, images, progress) as writer:
+            with ResultWriter(self.folder, images, progress) as writer:
                 predictor = Guard(adapter, on_event=writer.write_event) if self.settings.guard else adapter
-                self._predict(predictor, writer, on_progress or (lambda done: None))
-            summary = _summarize(self.folder, images, predictor)
+                self._predict(predictor, writer, on_progress)
+            summary = summarize_predictions(self.folder, images, predictor)
             with atomic(self.folder.summary) as part:
                 content = {"job": self.folder.settings, "version": __version__, **summary}
                 part.write_text(json.dumps(content, indent=2) + "\n")
@@ -169,18 +158,19 @@ class AdaptationJob:
         return progress
 
     def _predict(
-        self, predictor: Guard | Adapter, writer: "_ResultWriter | _NoWriter", on_progress: Callable[[int], None]
+        self, predictor: Guard | Adapter, writer: ResultWriter | NoWriter, on_progress: Callable[[int], None] | None
     ) -> None:
         if writer.done:
             self.folder.load_checkpoint(predictor, writer.done)
         adapter = predictor.adapter if isinstance(predictor, Guard) else predictor
-        for batch in self._batches(writer.done, writer.skipped, adapter.processes):
+        for batch in self._reader().read_batches(writer.done, writer.skipped, adapter.processes):
             if batch.index:
                 logits = predictor(as_tensor(np.stack(batch.pixels)).to(adapter.device))
                 writer.write_predictions(batch.index, logits.cpu())
             writer.done = batch.end
             writer.save_checkpoint_if_due(predictor)
-            on_progress(writer.done)
+            if on_progress is not None:
+                on_progress(writer.done)
 
     def read_summary(self) -> dict[str, Any]:
         """Read the summary that a finished run wrote; empty if there is none."""
@@ -202,177 +192,8 @@ class AdaptationJob:
         Raises:
             TTCError: If no image can be read.
         """
-        found: list[NDArray[np.uint8]] = []
-        for i in reversed(self._order()):
-            with suppress(UnreadableImageError):
-                found.extend(self.images.images.pixels([int(i)]))
-            if len(found) == count:
-                break
-        if not found:
-            raise TTCError(f"none of the {self.total:,} images can be read")
-        return as_tensor(np.stack(found))
+        return self._reader().read_last(count)
 
-    def _order(self) -> NDArray[np.int64]:
-        if not self.settings.shuffle:
-            return np.arange(self.total)
-        return np.random.default_rng(self.settings.seed).permutation(self.total)
-
-    def _batches(self, start: int, skipped: dict[str, str], processes: Processes) -> Iterator["_Batch"]:
-        """Yield full batches of readable images; the last has the rest, and never a single image of several."""
-        full: _Batch | None = None
-        batch = _Batch([], [], start)
-        for position, i, pixels in self._read(start, processes):
-            if len(batch.index) == self.settings.batch_size:
-                if full is not None:
-                    yield full
-                full, batch = batch, _Batch([], [], position)
-            if isinstance(pixels, str):
-                skipped[self.images.names[i]] = pixels
-            else:
-                batch.append(i, pixels, self.images.names)
-            batch.end = position + 1
-        if len(skipped) == self.total:
-            raise TTCError(f"none of the {self.total:,} images can be read; the first: {next(iter(skipped.values()))}")
-        if full is not None and len(batch.index) < min(2, self.settings.batch_size):
-            batch = _Batch(full.index + batch.index, full.pixels + batch.pixels, batch.end)
-        elif full is not None:
-            yield full
-        yield batch
-
-    def _read(self, start: int, processes: Processes) -> Iterator[tuple[int, int, NDArray[np.uint8] | str]]:
-        """Yield positions, indices and pixels in the order of the job; the reason in place of an unreadable image.
-
-        Each of several processes decodes a part of the images and gets the others from those that decoded them.
-        """
-        order = self._order()
-        step = self.settings.batch_size if processes.size > 1 else 1
-        for first in range(start, self.total, step):
-            positions = range(first, min(first + step, self.total))
-            own = [self._decode(int(order[position])) for position in positions[processes.rank :: processes.size]]
-            decoded = processes.exchange_objects(own)
-            for offset, position in enumerate(positions):
-                pixels = decoded[offset % processes.size][offset // processes.size]
-                yield position, int(order[position]), pixels
-
-    def _decode(self, i: int) -> NDArray[np.uint8] | str:
-        try:
-            (pixels,) = self.images.images.pixels([i])
-        except UnreadableImageError as error:
-            return error.reason
-        decoded: NDArray[np.uint8] = pixels
-        return decoded
-
-
-@dataclass
-class _Batch:
-    """The positions and pixels of a batch, and the end of what was read for it."""
-
-    index: list[int]
-    pixels: list[NDArray[np.uint8]]
-    end: int
-
-    def append(self, i: int, pixels: NDArray[np.uint8], names: Sequence[str]) -> None:
-        if self.pixels and pixels.shape != self.pixels[0].shape:
-            (high, wide), (first_high, first_wide) = pixels.shape[:2], self.pixels[0].shape[:2]
-            raise TTCError(
-                f"the images differ in size ({names[self.index[0]]}: {first_wide} x {first_high} pixels, {names[i]}: "
-                f"{wide} x {high}) and the model's input size is not known: give it with --size, such as --size 224"
-            )
-        self.index.append(i)
-        self.pixels.append(pixels)
-
-
-class _NoWriter:
-    """Stands for the writer in processes that leave the results to the first one."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.done, self.skipped = progress.done, dict(progress.skipped)
-
-    def write_predictions(self, index: Sequence[int], logits: Tensor) -> None:
-        pass
-
-    def save_checkpoint_if_due(self, predictor: Guard | Adapter) -> None:
-        pass
-
-
-class _ResultWriter:
-    """Appends predictions and events, and saves checkpoints."""
-
-    def __init__(self, folder: JobFolder, images: InputImages, progress: Progress) -> None:
-        self.folder, self.images = folder, images
-        self.done, sizes, skipped = progress
-        self.skipped = dict(skipped)
-        if not self.done:
-            folder.write_progress(Progress(0, {}))  # first, or a later run would take the files for another job's
-        for path in (folder.predictions, folder.events):  # rows after the last checkpoint are written again
-            with path.open("ab") as file:
-                file.truncate(sizes.get(path.name, 0))
-        self.predictions = folder.predictions.open("a", newline="", encoding="utf-8")
-        self.events = folder.events.open("a", encoding="utf-8")
-        self.rows = csv.writer(self.predictions)
-        if not self.done:
-            self.rows.writerow(["path", "class", "probability", "entropy", *(["label"] if images.labelled else [])])
-        self.saved = time.monotonic()
-
-    def __enter__(self) -> "_ResultWriter":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.predictions.close()
-        self.events.close()
-
-    def write_event(self, event: Event) -> None:
-        self.events.write(json.dumps(event._asdict()) + "\n")
-
-    def write_predictions(self, index: Sequence[int], logits: Tensor) -> None:
-        logits = logits.double()
-        probability, predicted = logits.softmax(1).max(1)
-        values = zip(index, predicted.tolist(), probability.tolist(), softmax_entropy(logits).tolist(), strict=True)
-        for i, best, confidence, entropy in values:
-            row = [self.images.names[i], self.images.class_name(best), f"{confidence:.6f}", f"{entropy:.6f}"]
-            label = [self.images.class_name(int(self.images.images.labels[i]))] if self.images.labelled else []
-            self.rows.writerow([*row, *label])
-
-    def save_checkpoint_if_due(self, predictor: Guard | Adapter) -> None:
-        if self.done < self.folder.total and time.monotonic() - self.saved <= CHECKPOINT_SECONDS:
-            return
-        self.predictions.flush()
-        self.events.flush()
-        self.folder.save_checkpoint(predictor, self.done, self.skipped)
-        self.saved = time.monotonic()
-
-
-def _summarize(folder: JobFolder, images: InputImages, predictor: Guard | Adapter) -> dict[str, Any]:
-    count, right, probability, entropy = 0, 0, 0.0, 0.0
-    classes: Counter[str] = Counter()
-    with folder.predictions.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):  # one at a time: a job may have millions
-            count, classes[row["class"]] = count + 1, classes[row["class"]] + 1
-            probability, entropy = probability + float(row["probability"]), entropy + float(row["entropy"])
-            right += images.labelled and row["class"] == row["label"]
-    summary: dict[str, Any] = {
-        "images": count,
-        "mean_probability": round(probability / count, 4),
-        "mean_entropy": round(entropy / count, 4),
-        "predicted_classes": dict(classes.most_common()),
-    }
-    if images.labelled:
-        summary["accuracy"] = round(right / count, 4)
-    if isinstance(predictor, Guard):
-        summary["guard"] = predictor.mode
-        summary["guard_events"] = len(folder.events.read_text(encoding="utf-8").splitlines())
-    skipped = folder.read_progress().skipped
-    if skipped:
-        summary["skipped"] = dict(skipped)
-    return summary
-
-
-def write_parquet(predictions: Path) -> None:
-    """Write the predictions of a job as Parquet, beside the CSV file; needs pyarrow.
-
-    Args:
-        predictions: The ``predictions.csv`` of a finished job.
-    """
-    table = import_module("pyarrow.csv").read_csv(predictions)
-    with atomic(predictions.with_suffix(".parquet")) as part:
-        import_module("pyarrow.parquet").write_table(table, part)
+    def _reader(self) -> JobReader:
+        order = order_images(self.total, shuffle=self.settings.shuffle, seed=self.settings.seed)
+        return JobReader(self.images, order, self.settings.batch_size)

@@ -16,6 +16,7 @@ from ttc.core import Adapter
 from ttc.data import ArrayImages
 from ttc.deploy.batch_job import AdaptationJob, JobSettings
 from ttc.deploy.input_images import InputImages
+from ttc.deploy.job_reader import order_images
 from ttc.deploy.photos import PhotoImages
 from ttc.errors import TTCError
 from ttc.files import atomic
@@ -36,7 +37,7 @@ def split_images(images: InputImages, count: int, *, shuffle: bool, seed: int) -
     total = len(images.images)
     if not 1 <= count <= total:
         raise TTCError(f"{total:,} images make 1 to {total:,} shards, got {count:,}")
-    order = np.random.default_rng(seed).permutation(total) if shuffle else np.arange(total)
+    order = order_images(total, shuffle=shuffle, seed=seed)
     return [_select(images, np.sort(part).tolist()) for part in np.array_split(order, count)]
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from ttc.errors import TTCError, unknown
@@ -67,6 +68,38 @@ def build(
         else import_model(name, num_classes, checkpoint)
     )
     return model.eval()
+
+
+def build_trained(
+    name: str,
+    num_classes: int | None = None,
+    checkpoint: Path | str | None = None,
+    statistics: str | None = None,
+    device: str = "cpu",
+) -> nn.Module:
+    """Build a model that has weights, on a device, for the commands that adapt it.
+
+    Args:
+        name: The name of the model, as for :func:`build`, whose arguments the next three are too.
+        num_classes: The number of classes.
+        checkpoint: A file with weights; an architecture of ``MODELS`` needs one.
+        statistics: A key of ``INPUT_STATISTICS``.
+        device: Where the model goes.
+
+    Returns:
+        The model, in evaluation mode.
+
+    Raises:
+        TTCError: The model would have random weights, cannot be built, or the device cannot be used.
+    """
+    if checkpoint is None and name in MODELS:
+        raise TTCError(f"the model '{name}' has no weights of its own; pass them with --checkpoint FILE")
+    network = build(name, num_classes, checkpoint, statistics)
+    try:
+        return network.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise TTCError(f"the device {device!r} cannot be used here ({reason}): try --device cpu") from error
 
 
 def _zoo_model(name: str, num_classes: int | None, checkpoint: Path | None, statistics: str | None) -> nn.Module:

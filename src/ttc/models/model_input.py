@@ -77,6 +77,27 @@ def stated_fitting(model: nn.Module) -> Fitting | None:
     return Fitting(side, resize, "bicubic" if interpolation == "bicubic" else "bilinear")
 
 
+def choose_fitting(model: nn.Module, size: int | None = None) -> Fitting | None:
+    """Return how images are fitted to a model: as it states, or in proportion for another size.
+
+    Args:
+        model: The model.
+        size: The side of the images in pixels; by default that which the model states.
+
+    Returns:
+        The fitting; None if there is no size and the model states none.
+
+    Example:
+        >>> from ttc.models import build
+        >>> choose_fitting(build("imagenet-resnet18"), 112)
+        Fitting(side=112, resize=128, interpolation='bilinear')
+    """
+    own = stated_fitting(model)
+    if own is None or size is None:
+        return own if size is None else Fitting.to(size)
+    return Fitting(size, round(size * own.resize / own.side), own.interpolation)
+
+
 def _num_classes(model: nn.Module, height: int, width: int) -> int:
     like = next(model.parameters(), torch.zeros(()))
     training = model.training
