@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ttc.core.part import Part
+from ttc.core.processes import Processes
 
 Pair = tuple[Tensor, Tensor]
 """A mean and a variance per channel, (C,) each."""
@@ -122,6 +123,9 @@ class OutlierCheck(Part):
         if self.last is not None and not self.is_contradicted_by(x):
             self.before = self.last if self.last.shape[1] == 2 * x.shape[1] else None
         self.last = _pixel_statistics(x) if len(x) >= FEWEST else None
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Change nothing: every process shows it the whole batch."""
 
     def check_state(self, state: dict[str, Tensor | None]) -> None:
         """Check that there is a mean and a variance per channel."""
