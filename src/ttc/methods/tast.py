@@ -51,6 +51,8 @@ class Projections(nn.Module):
 class TAST(Adapter):
     """Trains projections so that a sample is labelled as its nearest supports are; predicts with the latter's labels.
 
+    Ours: the supports of an outlier among alike batches are dropped (:class:`ttc.nn.outliers.OutlierCheck`).
+
     Args:
         model: A prepared, frozen copy.
         heads: The projections.
@@ -152,8 +154,7 @@ def tast(
     The authors choose the numbers by validation; the defaults here are ours within their grid.
 
     Differs from the public code: ``filter_size=None`` really keeps all supports; a class without supports gets the
-    lowest cosine instead of 0; projections are drawn from a seed, so a reset restores them instead of drawing others;
-    the supports of an outlier among alike batches are dropped (:class:`ttc.nn.outliers.OutlierCheck`).
+    lowest cosine instead of 0; projections are drawn from a seed, so a reset restores them instead of drawing others.
     The variant that adapts normalization layers on stored images (TAST-BN) is left out.
 
     Args:

@@ -21,6 +21,8 @@ from ttc.nn.outliers import OutlierCheck
 class TSD(Adapter):
     """Distills the head into prototypes of a feature memory, and aligns predictions with those of near features.
 
+    Ours: the features of an outlier among alike batches are dropped (:class:`ttc.nn.outliers.OutlierCheck`).
+
     Args:
         model: A prepared copy.
         optimizer: Makes the optimizer of the trainable parameters.
@@ -116,8 +118,7 @@ def tsd(
     Differs from the public code, whose defects are: softmax applied twice to p in step 3; features divided by the sum
     of their values where cosines are meant (an argument taken for the dimension is the order of the norm); step 4 with
     the opposite sign and weight 0, so that it has no effect; logits compared with probabilities there; and storing all
-    samples drops one per class and batch. Ours: the features of an outlier among alike batches are dropped
-    (:class:`ttc.nn.outliers.OutlierCheck`).
+    samples drops one per class and batch.
 
     Args:
         optimizer: Makes the optimizer; Adam with lr 1e-4 unless given.
