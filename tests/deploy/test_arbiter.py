@@ -17,7 +17,11 @@ def comparison(source: float, adapted: float, images: int = 50, classes: int = C
     spread = 0.1 * torch.linspace(-1, 1, images)
     logits = 9 * nn.functional.one_hot(torch.arange(images) % classes, CLASSES).float()
     even = 9 * nn.functional.one_hot(torch.arange(images) % CLASSES, CLASSES).float()
-    return FlipComparison(logits, even, source + spread, adapted - spread)
+    return FlipComparison(logits, logits * 0.9, even, even * 0.8, source + spread, adapted - spread)
+
+
+def mean_probability(*logits: Tensor) -> Tensor:
+    return torch.stack([one.softmax(1) for one in logits]).mean(0)
 
 
 def judged(arbiter: Arbiter, batch: FlipComparison) -> str | None:
@@ -66,7 +70,32 @@ def test_only_a_consistent_source_predicts_alone() -> None:
     assert torch.equal(arbiter.fuse(batch, batch.adapted_logits), batch.source_logits)
     arbiter, batch = Arbiter(Limits(), span=300), comparison(0.4, 0.2, classes=2)
     judged(arbiter, batch)
-    both = (batch.source_logits.softmax(1) + batch.adapted_logits.softmax(1)) / 2
+    adapted = mean_probability(batch.adapted_logits, batch.adapted_flipped)
+    both = (0.4**3 * mean_probability(batch.source_logits, batch.source_flipped) + 0.2**3 * adapted) / (0.4**3 + 0.2**3)
+    torch.testing.assert_close(arbiter.fuse(batch, batch.adapted_logits).softmax(1), both)
+
+
+@pytest.mark.parametrize(("lead", "alone"), [(0.05, False), (0.2, True)])
+def test_the_adapted_model_predicts_alone_once_it_leads_clearly(lead: float, alone: bool) -> None:
+    arbiter, batch = Arbiter(Limits(), span=300), comparison(0.6, 0.6 + lead)
+    judged(arbiter, batch)
+    judged(arbiter, batch)
+    assert not arbiter.prefers_source
+    fused = arbiter.fuse(batch, batch.adapted_logits)
+    assert (fused is batch.adapted_logits) == alone
+    if not alone:
+        parts = [mean_probability(batch.source_logits, batch.source_flipped)]
+        parts += [mean_probability(batch.adapted_logits, batch.adapted_flipped)]
+        weights = torch.tensor([0.6, 0.6 + lead]) ** 3
+        wanted = (weights[0] * parts[0] + weights[1] * parts[1]) / weights.sum()
+        torch.testing.assert_close(fused.softmax(1), wanted)
+
+
+def test_the_flip_is_left_out_where_it_has_another_meaning() -> None:
+    arbiter, batch = Arbiter(Limits(), span=300), comparison(0.4, 0.2, classes=2)
+    batch = batch._replace(source_flipped=batch.source_logits.roll(1, dims=1))
+    judged(arbiter, batch)
+    both = (0.4**3 * batch.source_logits.softmax(1) + 0.2**3 * batch.adapted_logits.softmax(1)) / (0.4**3 + 0.2**3)
     torch.testing.assert_close(arbiter.fuse(batch, batch.adapted_logits).softmax(1), both)
 
 

@@ -4,12 +4,14 @@ import copy
 import math
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ttc
+from ttc.corruptions import corrupt
 from ttc.data import as_tensor
 from ttc.data import embedded as embedded_images
 from ttc.deploy import Guard, Policy
@@ -92,6 +94,42 @@ def test_the_embedded_model_after_a_plausible_outlier(method: str, small: bool, 
         adapter(images[:50])
     disturbed(board if outlier == "checkerboard" else noise)
     assert correct(disturbed, images[50:], labels[50:]) >= correct(undisturbed, images[50:], labels[50:]) - 1
+
+
+def test_noise_while_the_statistics_are_on_their_way() -> None:
+    data = embedded_images()
+    images = as_tensor(corrupt(data.pixels(range(360)), "contrast", severity=5))
+    labels = torch.from_numpy(data.labels[:360])
+    undisturbed, disturbed = (ttc.adapt(embedded(), "norm-ema") for _ in range(2))
+    for adapter in (undisturbed, disturbed):
+        adapter(images[:50])
+    disturbed(torch.rand(10, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    assert correct(disturbed, images[60:], labels[60:]) >= correct(undisturbed, images[60:], labels[60:]) - 1
+
+
+@pytest.mark.parametrize(("method", "small"), [("t3a", False), ("tast", False), ("norm", "window")])
+def test_stored_features_and_images_after_a_batch_of_noise(method: str, small: bool | str) -> None:
+    data = embedded_images()
+    images, labels = as_tensor(data.pixels(range(250))), torch.from_numpy(data.labels[:250])
+    undisturbed, disturbed = (ttc.adapt(embedded(), method, small_batches=small) for _ in range(2))
+    for adapter in (undisturbed, disturbed):
+        adapter(images[:50])
+    disturbed(torch.rand(100, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    assert correct(disturbed, images[50:], labels[50:]) >= correct(undisturbed, images[50:], labels[50:]) - 1
+
+
+@pytest.mark.parametrize("outlier", [torch.zeros_like, torch.rand_like])
+@pytest.mark.parametrize("method", ["t3a", "tast", "tsd"])
+def test_the_supports_of_an_outlier_are_dropped(
+    model: nn.Module, stream: list[Tensor], method: str, outlier: Callable[[Tensor], Tensor]
+) -> None:
+    adapter: Any = ttc.adapt(model, method)
+    adapter(stream[0])
+    before = adapter.supports
+    adapter(outlier(stream[1]) * 3)
+    assert len(adapter.supports.features) > len(before.features)
+    adapter(stream[2])
+    assert all(torch.equal(*pair) for pair in zip(adapter.supports_before[:3], before[:3], strict=True))
 
 
 def test_a_guarded_stream_continues_after_an_extreme_batch(model: nn.Module, stream: list[Tensor]) -> None:

@@ -189,3 +189,18 @@ def test_single_images_are_predicted_almost_as_large_batches(model: nn.Module, l
     small = accuracy(ttc.adapt(model, "ttc", small_batches="window"), 1)
     assert large > source + 0.1
     assert small > large - 0.06
+
+
+def test_an_outlier_leaves_the_window_and_is_not_learned_from(recorder: Recorder) -> None:
+    window, ordinary = WindowAdapter(recorder, 30), torch.rand(60, 3, 8, 8) / 10
+    for batch in (ordinary[:8], torch.full((9, 3, 8, 8), 0.9), ordinary[8:20]):
+        window(batch)
+    assert [len(shown) for shown in recorder.predicted] == [8, 17, 20]
+    assert window.fresh == 20
+    window(ordinary[20:34])
+    assert max(recorder.learned[0]) < 0.5
+    assert len(recorder.learned[0]) == 34
+    window(torch.full((40, 3, 8, 8), 0.9))  # fills the window alone
+    window(ordinary[34:43])
+    assert window.images is not None
+    assert torch.equal(window.images, ordinary[34:43])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ttc.nn import EmaNorm, RunningNorm, track_statistics
-from ttc.nn.outliers import MAX_MOVE, bounded_move, channel_distances, distance
+from ttc.nn.outliers import FAR, FEWEST, MAX_MOVE, OutlierCheck, bounded_move, channel_distances, distance
 
 EPS = 1e-5
 MAKERS: list[Callable[[nn.BatchNorm2d], EmaNorm | RunningNorm]] = [
@@ -78,3 +78,55 @@ def test_distances() -> None:
     torch.testing.assert_close(
         channel_distances(one, moved, 0.0), torch.full((2,), MAX_MOVE, dtype=torch.float64), rtol=1e-2, atol=0
     )
+
+
+def images(seed: int, count: int = 20) -> Tensor:
+    """Smooth images, brighter and darker ones."""
+    generator = torch.Generator().manual_seed(seed)
+    small = torch.rand(count, 3, 4, 4, generator=generator)
+    return nn.functional.interpolate(small, scale_factor=8, mode="bilinear")
+
+
+OUTLIERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "noise": lambda x: torch.rand(x.shape, generator=torch.Generator().manual_seed(9)),
+    "black": torch.zeros_like,
+    "x 4": lambda x: x * 4,
+    "negative": lambda x: -x,
+    "huge": lambda x: x * 1e38,
+}
+
+
+@pytest.mark.parametrize("kind", OUTLIERS)
+def test_an_outlier_is_contradicted_by_the_next_batch(kind: str) -> None:
+    check = OutlierCheck()
+    check.include(images(0))
+    assert not check.is_contradicted_by(OUTLIERS[kind](images(1)))  # it may be the start of another stream
+    check.include(OUTLIERS[kind](images(1)))
+    assert check.last is not None
+    assert bool(check.last.isfinite().all())
+    assert check.is_contradicted_by(images(2))
+    check.include(images(2))
+    assert not check.is_contradicted_by(images(3))
+
+
+def test_a_lasting_change_and_ordinary_batches_contradict_nothing() -> None:
+    check = OutlierCheck()
+    changed = [OUTLIERS["noise"](images(i)) for i in range(3)]
+    for batch in [images(0), images(1, FEWEST), images(2), *changed]:
+        assert not check.is_contradicted_by(batch)
+        check.include(batch)
+    assert check.is_contradicted_by(images(4)) is False  # the noise was confirmed, this may be the outlier
+    assert FAR > 0
+
+
+def test_small_batches_and_other_channels_are_not_compared() -> None:
+    check = OutlierCheck()
+    for batch in (images(0), torch.zeros(20, 3, 32, 32)):
+        check.include(batch)
+    assert not check.is_contradicted_by(images(1)[: FEWEST - 1])
+    assert not check.is_contradicted_by(images(1)[:, :1])
+    assert check.is_contradicted_by(images(1))
+    check.include(images(1)[:1])
+    assert check.last is None
+    with pytest.raises(ValueError, match="a mean and a variance per channel"):
+        check.check_state({"last": torch.zeros(3), "before": None})

@@ -12,20 +12,25 @@ from ttc.deploy.policy import Limits
 
 PRIOR_LEAD, PRIOR_IMAGES = 0.05, 10  # at first the source model leads by this, as if from that many images
 CONCENTRATION = 0.5  # what a difference in concentration counts for, in units of flip consistency
-HISTOGRAM_IMAGES = 25  # that the histograms span: in effect those of the last batch, unless batches are small
+HISTOGRAM_IMAGES = 25  # that histograms and weights span: in effect those of the last batch, unless batches are small
+DOUBT = 0.12  # how far below the limit the lead of the source must be for the adapted model to predict alone
+INVARIANT = 0.8  # cosine of the source's probabilities of image and flip, below which the flip has another meaning
+ACCURACY_POWER = 3  # accuracy grows about with this power of flip consistency, where both are low
 CHANGE = 3.5  # standard errors between a batch and the average before it, beyond which the stream has changed
 SMALLEST_SPREAD = 0.2  # of the lead from image to image, so that a few alike images are no certainty
 FEWEST_FOR_CHANGE = 8  # images in a batch that can show a change, or repeat
 
 
 class FlipComparison(NamedTuple):
-    """What both models predict for a batch: logits (N, K), and flip consistencies (N,).
+    """What both models predict for a batch and its flip: logits (N, K), and flip consistencies (N,).
 
     Flip consistency is the probability that a model predicts the same class for an image and its horizontal flip.
     """
 
     source_logits: Tensor
+    source_flipped: Tensor
     adapted_logits: Tensor
+    adapted_flipped: Tensor
     source_consistency: Tensor
     adapted_consistency: Tensor
 
@@ -38,7 +43,8 @@ class Arbiter:
     with the flip consistency c and the mean probabilities h of the source and of the adapted model. Consistency follows
     accuracy, for both along about the same curve: where a corruption is repaired, the adapted model has more of it;
     where the statistics of a batch mislead, because its images are of few classes, the source has. The second term
-    makes the adapted model prove more where it spreads over the classes what the source assigns to a few.
+    makes the adapted model prove more where it spreads over the classes what the source assigns to a few. While neither
+    leads clearly, both predict, weighted by evidence (:meth:`fuse`).
 
     A batch that differs from the average by more than 3.5 standard errors starts a new average, so that a change of the
     stream counts at once. At first the source is preferred, by as much as ten images can overcome.
@@ -55,14 +61,15 @@ class Arbiter:
     """
 
     state_attributes: ClassVar[tuple[str, ...]] = (
-        *("lead", "source_consistency", "source_histogram", "adapted_histogram", "disagreement", "adapted_entropy"),
-        *("prefers_source", "repeats", "skipped_batches"),
+        *("lead", "source_consistency", "source_histogram", "adapted_histogram", "source_evidence", "adapted_evidence"),
+        *("flip_similarity", "disagreement", "adapted_entropy", "prefers_source", "repeats", "skipped_batches"),
     )
 
     def __init__(self, limits: Limits, span: int) -> None:
         self.limits, self.span = limits, span
         self.source_histogram, self.adapted_histogram = (MovingAverage(HISTOGRAM_IMAGES) for _ in range(2))
-        self.disagreement, self.adapted_entropy = MovingAverage(span), MovingAverage(span)
+        self.source_evidence, self.adapted_evidence = (MovingAverage(HISTOGRAM_IMAGES) for _ in range(2))
+        self.disagreement, self.adapted_entropy, self.flip_similarity = (MovingAverage(span) for _ in range(3))
         self.prefers_source = self.repeats = False
         self.skipped_batches = 0
         self._restart()
@@ -92,6 +99,10 @@ class Arbiter:
             self._restart()
         self.lead.update(lead.mean(), images)
         self.source_consistency.update(comparison.source_consistency.mean().cpu(), images)
+        self.source_evidence.update(comparison.source_consistency.mean().cpu(), images)
+        self.adapted_evidence.update(comparison.adapted_consistency.mean().cpu(), images)
+        both = _probabilities(comparison.source_logits), _probabilities(comparison.source_flipped)
+        self.flip_similarity.update(torch.cosine_similarity(*both).mean().cpu(), images)
         differs = comparison.source_logits.argmax(1) != predicted.argmax(1)
         self.disagreement.update(differs.float().mean().cpu(), images)
         before, self.prefers_source = self.prefers_source, self.lead.value.item() > self.limits.consistency_gap
@@ -102,19 +113,29 @@ class Arbiter:
         return f"the {name} model predicts: the lead of the source in flip consistency is {now:.2f}, {side} {limit:g}"
 
     def fuse(self, comparison: FlipComparison, predicted: Tensor) -> Tensor:
-        """Return the logits for a batch where the source is preferred.
+        """Return the logits for a batch that was judged.
+
+        Where both predict, it is with their mean probability of an image and its flip, which are known by then; the
+        flip is left out where it changes what the source sees, as with digits (:data:`INVARIANT`).
 
         Args:
             comparison: What :func:`compare_with_source` returned for it.
             predicted: The adapter's logits (N, K).
 
         Returns:
-            Those of the source or, where it is hardly consistent itself, the logarithm of the mean probability of both.
+            ``predicted`` itself where the adapted model leads clearly; the source's where it leads and is consistent;
+            else those of both, weighted by the cube of their recent flip consistency, which follows accuracy.
         """
-        if self.source_consistency.value.item() >= self.limits.source_consistency:
+        if self._leads_clearly():
+            return predicted
+        if self.prefers_source and self.source_consistency.value.item() >= self.limits.source_consistency:
             return comparison.source_logits
-        both = [logits.to(_precise(logits)).log_softmax(1) for logits in (comparison.source_logits, predicted)]
-        return (torch.logaddexp(*both) - math.log(2)).to(predicted.dtype)
+        flips = self.flip_similarity.value.item() >= INVARIANT
+        source = _mean_of_logs(comparison.source_logits, comparison.source_flipped, 0.5 if flips else 1)
+        adapted = _mean_of_logs(predicted, comparison.adapted_flipped, 0.5 if flips else 1)
+        weights = [average.value.item() ** ACCURACY_POWER for average in (self.source_evidence, self.adapted_evidence)]
+        fraction = weights[0] / max(sum(weights), 1e-30)
+        return _mean_of_logs(source, adapted, fraction).to(predicted.dtype)
 
     def judge_variety(self, x: object) -> str | None:
         """Note whether a batch repeats few images: its statistics are no sample of the stream, nor worth learning.
@@ -136,9 +157,7 @@ class Arbiter:
 
     def is_in_doubt(self) -> bool:
         """Tell whether the next batch is compared in any case: at first, and unless the adapted model leads clearly."""
-        error = 2 * SMALLEST_SPREAD / math.sqrt(self.span)
-        few = self.lead.samples < self.span
-        return few or self.prefers_source or self.lead.value.item() > self.limits.consistency_gap - error
+        return self.lead.samples < self.span or not self._leads_clearly()
 
     def is_surprised_by(self, entropies: Tensor) -> bool:
         """Include the entropies (N,) of adapted predictions; tell whether they are far from those before.
@@ -158,6 +177,10 @@ class Arbiter:
             "source_consistency": self.source_consistency.value.item(),
             "disagreement": self.disagreement.value.item(),
         }
+
+    def _leads_clearly(self) -> bool:
+        """Tell whether the adapted model leads by enough to predict alone."""
+        return self.lead.value.item() < self.limits.consistency_gap - DOUBT
 
     def _restart(self) -> None:
         self.lead, self.source_consistency = MovingAverage(self.span), MovingAverage(self.span)
@@ -191,7 +214,8 @@ def compare_with_source(adapter: Adapter, source: Classifier, x: Tensor) -> Flip
         adapted_logits, adapted_flipped = (_predict_in_context(adapter, images) for images in (x, flipped))
     consistencies = _consistency(source_logits, source_flipped), _consistency(adapted_logits, adapted_flipped)
     finite = source_logits.isfinite().all() & (consistencies[0] + consistencies[1]).isfinite().all()
-    return FlipComparison(source_logits, adapted_logits, *consistencies) if bool(finite) else None
+    found = FlipComparison(source_logits, source_flipped, adapted_logits, adapted_flipped, *consistencies)
+    return found if bool(finite) else None
 
 
 def count_distinct(x: Tensor) -> int:
@@ -215,6 +239,13 @@ def _predict_in_context(adapter: Adapter, x: Tensor) -> Tensor:
 def _consistency(logits: Tensor, flipped: Tensor) -> Tensor:
     """Return the probability (N,) that two predictions for the same image agree."""
     return (_probabilities(logits) * _probabilities(flipped)).sum(1)
+
+
+def _mean_of_logs(one: Tensor, other: Tensor, fraction: float = 0.5) -> Tensor:
+    """Return the logarithm of the mean probability of two predictions, the first weighted by ``fraction``."""
+    logs = [logits.to(_precise(logits)).log_softmax(1) for logits in (one, other)]
+    smallest = 1e-30  # of a weight: its logarithm must be finite
+    return torch.logaddexp(logs[0] + math.log(max(fraction, smallest)), logs[1] + math.log(max(1 - fraction, smallest)))
 
 
 def _probabilities(logits: Tensor) -> Tensor:

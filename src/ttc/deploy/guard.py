@@ -26,8 +26,9 @@ class Guard(Escalation):
     """Predicts with an adapter while it is healthy, and intervenes when it is not.
 
     Two things happen, both without labels. Each batch is predicted by the adapter or by the source model, whichever has
-    been more consistent under a horizontal flip (:class:`ttc.deploy.arbiter.Arbiter`); the adapter learns only from
-    batches that it predicts, unless it averages or caches the stream (``small_batches``). And after every
+    been more consistent under a horizontal flip, and by both while neither leads clearly
+    (:class:`ttc.deploy.arbiter.Arbiter`); the adapter does not learn from batches where the source is preferred, unless
+    it averages or caches the stream (``small_batches``). And after every
     ``policy.check_every`` images the signals are checked. Each unhealthy check escalates by one level: warn; roll back
     to the last healthy snapshot; roll back and freeze; predict with the source model, at once if no check was ever
     healthy. After ``policy.patience`` consecutive healthy checks it steps down by one level. ``policy.max_rejections``
@@ -236,11 +237,12 @@ class Guard(Escalation):
             return logits
         self.unchecked_images += len(x)
         chosen = self._choose(x, logits, compare=compare)
-        if chosen is logits:
+        distrusted = chosen is not logits and self.arbiter.prefers_source
+        if not distrusted:
             self.prediction_monitor.observe(logits)
         elif before is not None and self.counters.rollbacks == rollbacks:
             self.adapter.load_state_dict(before)  # learn nothing from a batch that the source predicts better
-        if self.unchecked_images < self.policy.check_every or not self._check() or chosen is not logits:
+        if self.unchecked_images < self.policy.check_every or not self._check() or distrusted:
             return chosen
         try:
             return self._predict(x, learn=False)  # after a rollback
@@ -269,7 +271,7 @@ class Guard(Escalation):
         return not self.is_frozen and (needs_large_batches(self.adapter.model) or not accumulates)
 
     def _choose(self, x: Tensor, logits: Tensor, *, compare: bool) -> Tensor:
-        """Return the adapter's logits or, where the source model is preferred, those of the source."""
+        """Return the adapter's logits or, unless the adapted model leads clearly, those of the source or of both."""
         if not self._can_compare(x):
             return logits
         surprised = self.arbiter.is_surprised_by(softmax_entropy(logits.float()))
@@ -285,9 +287,8 @@ class Guard(Escalation):
             return logits
         if news := self.arbiter.judge(comparison, logits):
             self._report("source" if self.arbiter.prefers_source else "adapt", news)
-        if not self.arbiter.prefers_source:
-            return logits
-        self.counters.source_images += len(x)
+        if self.arbiter.prefers_source:
+            self.counters.source_images += len(x)
         return self.arbiter.fuse(comparison, logits)
 
     def __getstate__(self) -> dict[str, Any]:

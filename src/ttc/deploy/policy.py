@@ -18,9 +18,10 @@ class Limits:
         statistics_drift: Largest distance of running statistics from the source's, in source standard deviations of a
             layer's input; 1 is the source itself.
         consistency_gap: Lead of the source model in flip consistency, the probability of predicting the same class for
-            an image and its horizontal flip, from which the source model predicts (:class:`ttc.deploy.Guard`).
+            an image and its horizontal flip, from which the source model predicts and nothing is learned
+            (:class:`ttc.deploy.Guard`).
         source_consistency: Flip consistency of the source model below which it does not predict alone: the
-            probabilities of both models are averaged then.
+            probabilities of both models are averaged then, weighted by evidence.
 
     Raises:
         TTCError: If a limit is not a positive finite number.

@@ -11,6 +11,7 @@ from ttc.core.processes import Processes
 from ttc.core.state import Snapshot
 from ttc.core.statistics import updates_statistics
 from ttc.errors import TTCError
+from ttc.nn.outliers import OutlierCheck
 
 
 class WindowAdapter(Adapter):
@@ -21,20 +22,22 @@ class WindowAdapter(Adapter):
     it would from batches of ``size`` images, and larger batches pass through unchanged.
 
     The window is part of the state: its images are in memory, in state dicts and in saved files. Images of another
-    shape start a new window.
+    shape start a new window, and an outlier among alike batches leaves it (:class:`ttc.nn.outliers.OutlierCheck`).
 
     Args:
         base: The adapter that predicts and learns.
         size: The number of recent images in the window.
     """
 
-    state_attributes = ("base", "images", "fresh")
+    state_attributes = ("base", "images", "fresh", "newest", "check")
 
     def __init__(self, base: Adapter, size: int) -> None:
         super().__init__(base.model)
         self.base, self.size = base, size
         self.images: Tensor | None = None  # the last ones, at most ``size``
         self.fresh = 0  # of these, how many have not been learned from
+        self.newest = 0  # of these, how many came with the last batch
+        self.check = OutlierCheck()
 
     def adapt(self, x: Tensor) -> Tensor:
         """Return the rows of ``x`` in the base method's prediction for the window.
@@ -68,7 +71,8 @@ class WindowAdapter(Adapter):
             with torch.no_grad():
                 logits = self._infer(x)
         self.images = self._joined(x)[-self.size :].clone()  # a copy: a view would keep all of a large batch
-        self.fresh = 0 if learn else fresh
+        self.fresh, self.newest = 0 if learn else fresh, min(len(x), self.size)
+        self.check.include(x)
         return logits[-len(x) :]
 
     def check_state(self, state: dict[str, Any]) -> None:
@@ -83,6 +87,8 @@ class WindowAdapter(Adapter):
             raise ValueError(f"the window contains up to {self.size} images")
         if not 0 <= fresh <= (0 if images is None else len(images)):
             raise ValueError(f"{fresh} images cannot be new in this window")
+        if not 0 <= state["newest"] <= (0 if images is None else len(images)):
+            raise ValueError(f"{state['newest']} images of this window cannot have come last")
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the rows of ``x`` in the base method's prediction for the window, which stays as it is."""
@@ -111,9 +117,16 @@ class WindowAdapter(Adapter):
         """The base method, which predicts the images in the window."""
         return self.base.export_base
 
+    def _recent(self, x: Tensor) -> tuple[list[Tensor], int]:
+        """Return the window that ``x`` joins, and how many of its images have not been learned from."""
+        if self.images is None or self.images.shape[1:] != x.shape[1:]:
+            return [], 0
+        if not self.check.is_contradicted_by(x):
+            return [self.images], self.fresh
+        return [self.images[: len(self.images) - self.newest]], max(0, self.fresh - self.newest)
+
     def _joined(self, x: Tensor) -> Tensor:
-        return torch.cat([x] if self.images is None or self.images.shape[1:] != x.shape[1:] else [self.images, x])
+        return torch.cat([*self._recent(x)[0], x])
 
     def _fresh(self, x: Tensor) -> int:
-        same = self.images is not None and self.images.shape[1:] == x.shape[1:]
-        return len(x) + (self.fresh if same else 0)
+        return len(x) + self._recent(x)[1]
