@@ -1,3 +1,5 @@
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -5,7 +7,7 @@ from torch import nn
 import ttc
 from tests.bench.conftest import domain, protocol
 from ttc.bench import Cost, Spec, evaluate
-from ttc.bench.cost import Meter, TensorMemory
+from ttc.bench.cost import Meter, TensorMemory, clock_for
 
 
 def cost(method: str, model: nn.Module, batch_size: int = 20) -> Cost:
@@ -45,6 +47,14 @@ def test_times_leave_out_the_first_batch() -> None:
     assert found.median_ms == 50.5
     assert found.p95_ms == pytest.approx(95.05)
     assert Meter(images=1, milliseconds=[7.0]).cost(adapter).median_ms == 7
+
+
+def test_one_thread_is_timed_by_the_processor_and_not_by_the_wall() -> None:
+    meter = Meter(clock_for("cpu", 1))
+    with meter.batch(1):
+        time.sleep(0.05)  # as when other work has the processor
+    assert meter.milliseconds[0] < 40
+    assert clock_for("cpu", 2) is clock_for("cuda", 1) is time.perf_counter
 
 
 def test_the_hooks_are_gone_afterwards(model: nn.Module) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ttc.bench import method_specs, metrics, scenarios
-from ttc.bench.cost import Cost, Meter
+from ttc.bench.cost import Cost, Meter, clock_for
 from ttc.bench.observer import Observer
 from ttc.bench.protocol import Protocol
 from ttc.bench.scenarios import Batch
@@ -95,7 +95,8 @@ def evaluate(
     sizes = [len(there) for there in labels]
     shown = _images_shown(stream, sizes, all_of_them=not scenarios.SCENARIOS[scenario.name].subsamples)
     scores = _Scores(labels, domains[0].num_classes, passes=1 + max(batch.epoch for batch in stream))
-    meter, trace = Meter(), np.full((len(stream), len(TRACE)), np.nan, np.float32)
+    meter = Meter(clock_for(protocol.device, protocol.threads))
+    trace = np.full((len(stream), len(TRACE)), np.nan, np.float32)
     with _seeded(protocol.seed), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         source = None if source_split is None else _tensor(protocol, source_split.pixels(range(len(source_split))))

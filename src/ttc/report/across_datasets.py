@@ -303,7 +303,7 @@ def _costs(columns: Sequence[Column]) -> str:
         counts = [number(passes[0].get(f"{kind} passes", Value(None)).ours, 1) for kind in ("forward", "backward")]
         rows.append([*row, "/".join(counts)])
     header = ["", *(f"{title}: {what}" for title in tables for what in ("ms per image", "MB")), "forward/backward"]
-    note = "Medians over the cells, one thread, on a machine that did other work too; MB is the peak of tensors.\n\n"
+    note = "Medians over the cells, processor time of one thread; MB is the peak of tensors.\n\n"
     return note + _lines(header, rows)
 
 

@@ -34,7 +34,7 @@ def cost_table(measured: Measurements) -> ResultTable:
         digits=2,
         notes=(
             "Passes are per image. The peak is of all tensors alive while a batch is predicted, without the weights. "
-            "Times are of this machine while the cells ran, so other work on it shows.",
+            "With one thread on the CPU, times are of the processor, without the time it spent on other work.",
         ),
     )
 

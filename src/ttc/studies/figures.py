@@ -24,7 +24,7 @@ def per_corruption(measured: Measurements) -> tuple[Figure, ...]:
 def cost_figure(study: str, points: dict[str, tuple[float, Estimate]]) -> Figure:
     """Return average accuracy against milliseconds per image: ``{method: (milliseconds, accuracy)}``."""
     spec = scatter_plot(points, "Cost against accuracy", x_label="milliseconds per image")
-    note = "Measured on the machine of the run while the cells ran, so other work on it shows; up and left is better."
+    note = "Of the machine of the run; with one thread on the CPU, processor time. Up and left is better."
     return Figure(f"{study}-cost", spec, note)
 
 
