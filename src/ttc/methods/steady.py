@@ -36,6 +36,7 @@ SAMPLES_PER_STEP = 100
 IMAGES_PER_CLASS = 10  # over how many images per class predictions are balanced
 LARGE = 500  # classes from which on the paper takes SGD
 TOLERANCE = 6.0  # how far recent statistics may lie from the pool: shuffled streams of one domain stay below 2
+LAYERS = 20  # pooled layers up to which that holds; in deeper networks the steps of more layers add up
 CORRELATED_TOLERANCE = 64.0  # the same where neighbouring images share classes, which moves statistics too
 CORRELATED_CAUTION = 0.8  # the part of the learning rate that is left out there
 
@@ -90,8 +91,7 @@ class Steady(Adapter):
             if self.updater(self._loss(logits), len(x)):
                 self._pull_to_source(self.pull)
         if self.prior is not None:  # ordered classes move statistics too, without a new domain
-            correlated = self.prior.correlation
-            set_pool_tolerance_(self.model, TOLERANCE + (CORRELATED_TOLERANCE - TOLERANCE) * correlated)
+            set_pool_tolerance_(self.model, self._tolerance(self.prior.correlation))
         return correct_logits(logits, prior)
 
     def infer(self, x: Tensor) -> Tensor:
@@ -133,6 +133,12 @@ class Steady(Adapter):
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:
                 parameter.lerp_(source[name].to(parameter), fraction)
+
+    def _tolerance(self, correlation: float) -> float:
+        """Return how far recent statistics may lie from the pool, in units of what sampling explains."""
+        layers = sum(isinstance(layer, PooledNorm) for layer in self.model.modules())
+        shuffled = TOLERANCE * max(1.0, layers / LAYERS)
+        return shuffled + (max(CORRELATED_TOLERANCE, shuffled) - shuffled) * correlation
 
     def _return_to_source(self) -> None:
         """Forget what was learned: it belongs to the domain that has ended."""
