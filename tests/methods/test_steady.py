@@ -185,15 +185,13 @@ def test_every_part_matters(options: dict[str, Any], model: nn.Module, stream: l
     assert all(one.isfinite().all() for pair in outputs for one in pair)
 
 
-def test_deeper_networks_tolerate_more() -> None:
-    def tolerance(layers: int) -> float:
-        blocks = [layer for _ in range(layers) for layer in (nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))]
-        network = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4)).eval()
-        adapter = ttc.adapt(network, "steady")
-        assert isinstance(adapter, Steady)
-        return adapter._tolerance(0.0)
-
-    assert [tolerance(layers) for layers in (2, 20, 40)] == [6, 6, 12]
+@pytest.mark.parametrize(("layers", "rate"), [(2, 1e-2), (20, 1e-2), (40, 5e-3)])
+def test_deeper_networks_learn_in_smaller_steps(layers: int, rate: float) -> None:
+    blocks = [layer for _ in range(layers) for layer in (nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))]
+    network = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4)).eval()
+    adapter = ttc.adapt(network, "steady")
+    assert isinstance(adapter, Steady)
+    assert adapter.updater.learning_rates == [pytest.approx(rate)]
 
 
 def test_without_learning_parameters_stay(model: nn.Module, stream: list[Tensor]) -> None:

@@ -22,6 +22,7 @@ from ttc.clustering import (
     softmax_entropy,
 )
 from ttc.core import Adapter, Classifier, freeze_statistics, require_finite
+from ttc.core.statistics import norm_layers
 from ttc.errors import TTCError
 from ttc.methods.method import Method
 from ttc.nn import (
@@ -35,8 +36,8 @@ from ttc.nn import (
 SAMPLES_PER_STEP = 100
 IMAGES_PER_CLASS = 10  # over how many images per class predictions are balanced
 LARGE = 500  # classes from which on the paper takes SGD
+LEARNING_RATE, LAYERS = 1e-2, 20  # with more normalization layers it falls: what they learn in one step adds up
 TOLERANCE = 6.0  # how far recent statistics may lie from the pool: shuffled streams of one domain stay below 2
-LAYERS = 20  # pooled layers up to which that holds; in deeper networks the steps of more layers add up
 CORRELATED_TOLERANCE = 64.0  # the same where neighbouring images share classes, which moves statistics too
 CORRELATED_CAUTION = 0.8  # the part of the learning rate that is left out there
 
@@ -91,7 +92,8 @@ class Steady(Adapter):
             if self.updater(self._loss(logits), len(x)):
                 self._pull_to_source(self.pull)
         if self.prior is not None:  # ordered classes move statistics too, without a new domain
-            set_pool_tolerance_(self.model, self._tolerance(self.prior.correlation))
+            correlated = self.prior.correlation
+            set_pool_tolerance_(self.model, TOLERANCE + (CORRELATED_TOLERANCE - TOLERANCE) * correlated)
         return correct_logits(logits, prior)
 
     def infer(self, x: Tensor) -> Tensor:
@@ -134,12 +136,6 @@ class Steady(Adapter):
             if parameter.requires_grad:
                 parameter.lerp_(source[name].to(parameter), fraction)
 
-    def _tolerance(self, correlation: float) -> float:
-        """Return how far recent statistics may lie from the pool, in units of what sampling explains."""
-        layers = sum(isinstance(layer, PooledNorm) for layer in self.model.modules())
-        shuffled = TOLERANCE * max(1.0, layers / LAYERS)
-        return shuffled + (max(CORRELATED_TOLERANCE, shuffled) - shuffled) * correlation
-
     def _return_to_source(self) -> None:
         """Forget what was learned: it belongs to the domain that has ended."""
         self._pull_to_source(1.0)
@@ -174,7 +170,8 @@ def steady(
     statistics to pool, and everything else is the same. Not a published method.
 
     Args:
-        optimizer: Makes the optimizer; Adam with lr 1e-2 below 500 classes, else SGD with lr 2.5e-4 and momentum 0.9.
+        optimizer: Makes the optimizer; below 500 classes Adam with lr 1e-2, or 0.2 / L with more than 20 normalization
+            layers L; else SGD with lr 2.5e-4 and momentum 0.9.
         learn_every: Learn from every so many batches: 4 costs what TENT costs, 0 never learns.
         flip: Whether to predict the flip too.
         pool: Whether to pool statistics over the stream; else layers use those of the batch.
@@ -191,12 +188,13 @@ def steady(
     views: tuple[View, ...] = (identity, horizontal_flip) if flip else (identity,)
     statistics = partial(PooledNorm, tolerance=TOLERANCE, rows_per_image=len(views)) if pool else BatchStatisticsNorm
     prepared = copy_with_trainable_norms(model, statistics)
-    small = classes < LARGE
+    layers = sum(1 for _ in norm_layers(prepared))
+    adam = partial(torch.optim.Adam, lr=LEARNING_RATE * min(1.0, LAYERS / max(1, layers)))
     return Steady(
         prepared,
         Updater(
             prepared.parameters(),
-            optimizer or (partial(torch.optim.Adam, lr=1e-2) if small else default_optimizer(classes)),
+            optimizer or (adam if classes < LARGE else default_optimizer(classes)),
             accumulate=None,
             samples_per_step=SAMPLES_PER_STEP,
             count="samples",
