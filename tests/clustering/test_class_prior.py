@@ -18,20 +18,27 @@ def literal_prior(labels: list[Tensor], place: int, memory: float, strength: flo
     return total / weights
 
 
+def literal_hypothesis(p: list[Tensor], memory: float, strength: float, iterations: int) -> tuple[Tensor, float]:
+    """The priors of a first batch under one hypothesis, and the evidence for it."""
+    classes, places = len(p[0]), range(len(p))
+    priors = [literal_prior(p, place, memory, strength, classes) for place in places]
+    evidence = sum(float((classes * (one * prior).sum()).log()) for one, prior in zip(p, priors, strict=True))
+    for _ in range(iterations):
+        labels = [a * b / (a * b).sum() for a, b in zip(p, priors, strict=True)]
+        priors = [literal_prior(labels, place, memory, strength, classes) for place in places]
+    return torch.stack(priors), evidence
+
+
 def test_one_batch_follows_the_equations() -> None:
     logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)) * 2
     prior = ClassPrior(3, memories=(4.0,), strengths=(0.5,), temperature=1.5, iterations=2, forget=1e9)
     found = prior(logits)
     p = list((logits / 1.5).softmax(1))
-    labels, evidence = p, 0.0
-    priors = [literal_prior(labels, i, 4.0, 0.5, 3) for i in range(6)]
-    for one, expected in zip(p, priors, strict=True):
-        evidence += float((3 * (one * expected).sum()).log())
-    for _ in range(2):
-        labels = [a * b / (a * b).sum() for a, b in zip(p, priors, strict=True)]
-        priors = [literal_prior(labels, i, 4.0, 0.5, 3) for i in range(6)]
-    weight = torch.tensor([0.0, evidence]).softmax(0)
-    torch.testing.assert_close(found, weight[0] / 3 + weight[1] * torch.stack(priors))
+    near, evidence = literal_hypothesis(p, 4.0, 0.5, 2)
+    long_run = [literal_hypothesis(p, 1000.0, strength, 2) for strength in (0.5, 3.0, 15.0)]
+    start = torch.tensor([0.25, 0.5, *[0.25 / 3] * 3]).log()
+    weight = (start + torch.tensor([0.0, evidence, *[one for _, one in long_run]])).softmax(0)
+    torch.testing.assert_close(found, weight[0] / 3 + weight[1] * near + weight[2:].sum() * long_run[-1][0])
     assert prior.correlation == pytest.approx(float(weight[1]), abs=1e-5)
 
 
@@ -40,10 +47,24 @@ def test_later_batches_remember_the_labels_of_earlier_ones() -> None:
     prior = ClassPrior(3, memories=(4.0,), strengths=(0.5,), iterations=1)
     for one in logits[:-1]:
         prior(one[None])
-    before = prior.corrected.clone()
-    expected = (0.5 / 3 + 0.75 * before[0]) / (0.5 + 0.75 * before[0].sum())
-    found, weight = prior(logits[-1:])[0], prior.correlation
-    torch.testing.assert_close(found, (1 - weight) / 3 + weight * expected)
+    near, long_run = 0.75 * prior.corrected[0], 0.999 * prior.corrected[-1]
+    expected = [torch.full((3,), 1 / 3), (0.5 / 3 + near) / (0.5 + near.sum()), (5 + long_run) / (15 + long_run.sum())]
+    found, weights = prior(logits[-1:])[0], prior.log_weights.exp()
+    torch.testing.assert_close(
+        found, weights[0] * expected[0] + weights[1] * expected[1] + weights[2:].sum() * expected[2]
+    )
+
+
+def test_a_biased_model_is_not_taken_for_a_stream_in_order() -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(100, (3000,), generator=generator)
+    logits = 4 * torch.nn.functional.one_hot(labels, 100) + 1.5 * torch.randn(3000, 100, generator=generator)
+    logits = logits + 1.5 * torch.randn(100, generator=generator)  # some of many classes are predicted far more often
+    prior, found = ClassPrior(100), []
+    for batch in logits.split(100):
+        prior(batch)
+        found.append(prior.correlation)
+    assert sum(found[10:]) / 20 < 0.6
 
 
 def stream(order: Tensor, accuracy: float, seed: int = 0) -> Tensor:

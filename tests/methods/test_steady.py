@@ -2,6 +2,7 @@
 
 import copy
 import math
+import statistics
 from typing import Any
 
 import pytest
@@ -57,7 +58,8 @@ class LiteralPrior:
 
     def __init__(self, classes: int) -> None:
         self.hypotheses = [(1 - 1 / m, k) for m in MEMORIES for k in STRENGTHS]
-        self.start = [math.log(0.5)] + [math.log(0.5 / 16)] * 16
+        self.hypotheses += [(1 - 1 / 1000, k) for k in (*STRENGTHS, classes, 5 * classes)]
+        self.start = [math.log(w) for w in [0.25] + [0.5 / 16] * 16 + [0.25 / 6] * 6]
         self.weights, self.classes = list(self.start), classes
         self.past: list[tuple[list[Tensor], list[Tensor]]] = [([], []) for _ in self.hypotheses]
 
@@ -87,7 +89,12 @@ class LiteralPrior:
             found.append(torch.stack(priors))
         weights = torch.tensor(log_weights).softmax(0)
         self.weights = weights.log().tolist()
+        found[17:] = found[-1:] * 6  # the long run corrects with its most careful estimate
         return torch.einsum("h,hnk->nk", weights, torch.stack(found))
+
+    @property
+    def correlation(self) -> float:
+        return sum(math.exp(w) for w in self.weights[1:17])
 
 
 def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
@@ -104,7 +111,7 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
     for x in stream:
         n = len(x)
         views = model(torch.cat([x, x.flip(3)]))
-        if any(layer.distance / layer.tolerance > 1.4 for layer in pools):
+        if statistics.geometric_mean(1 + float(layer.distance / layer.tolerance) for layer in pools) > 1.5:
             with torch.no_grad():
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(start)
@@ -131,7 +138,7 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
         (loss / 100).backward()
         waiting += n
         if waiting >= 100:
-            optimizer.param_groups[0]["lr"] = 1e-2 * (1 - 0.8 * (1 - math.exp(estimate.weights[0])))
+            optimizer.param_groups[0]["lr"] = 1e-2 * (1 - 0.8 * estimate.correlation)
             optimizer.step()
             optimizer.zero_grad()
             waiting = 0
@@ -139,7 +146,7 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(0.997 * parameter + 0.003 * start)
         for layer in pools:
-            layer.tolerance = 6 + 58 * (1 - math.exp(estimate.weights[0]))
+            layer.tolerance = 6 + 22 * estimate.correlation
     return outputs
 
 

@@ -12,6 +12,8 @@ from ttc.errors import TTCError
 
 MEMORIES = (2.0, 8.0, 32.0, 128.0)  # images
 STRENGTHS = (0.1, 0.5, 2.0, 8.0)  # pseudo-counts of the uniform prior
+LONG_RUN = 1000.0  # images over which the frequencies of classes are no matter of neighbours
+CAUTION = 5.0  # pseudo-counts per class of the long run when it corrects: it may be the model's bias
 CHUNK = 256  # images that are considered at once: the affinities in time take hypotheses · 256² numbers
 
 
@@ -32,10 +34,13 @@ class ClassPrior(Part):
         \\lambda^{|i-j|}}, \\quad \\lambda = 1 - 1/m, \\quad q_j \\propto p_j \\, \\pi_j
 
     with p the softmax of the logits over ``temperature``, solved by ``iterations`` fixed-point steps; images of earlier
-    batches keep the q they had. One more hypothesis says that the prior is uniform. Each is weighted by how well it
-    predicted so far, Σ log K Σ_k p_i(k) π_i(k) with priors from plain predictions, forgotten over ``forget`` images;
-    uniform has half of the weight at first. In a shuffled stream the uniform one wins and nothing is corrected; where
-    neighbouring images share classes, predictions are corrected by that.
+    batches keep the q they had. Others say that neighbours tell nothing: the prior is uniform, or it is how often
+    classes occur in the long run, the equation with m = 1,000 and several κ. Each is weighted by how well it predicted
+    so far, Σ log K Σ_k p_i(k) π_i(k) with priors from plain predictions, forgotten over ``forget`` images; neighbours
+    have half of the weight at first. In a shuffled stream of equally frequent classes the uniform prior wins and
+    nothing is corrected; where neighbouring images share classes, predictions are corrected by that. What the long run
+    explains may be the stream or a bias of the model, so it corrects with κ = 5 K only, and it is no sign of an ordered
+    stream.
 
     It is LAME with affinities in time in place of feature space, and with evidence in place of a choice by the user.
 
@@ -49,8 +54,8 @@ class ClassPrior(Part):
 
     Example:
         >>> prior = ClassPrior(2)
-        >>> steady = torch.tensor([[2.0, 0.0]]).repeat(40, 1)
-        >>> bool(prior(steady)[-1, 0] > 0.8)
+        >>> ordered = torch.tensor([[2.0, 0.0], [0.0, 2.0]]).repeat_interleave(20, 0)
+        >>> bool(prior(ordered)[-1, 1] > 0.8)
         True
         >>> bool(prior.correlation > 0.9)
         True
@@ -73,8 +78,11 @@ class ClassPrior(Part):
         self.num_classes, self.temperature = num_classes, temperature
         self.forget, self.iterations = forget, iterations
         pairs = [(1 - 1 / memory, strength) for memory in memories for strength in strengths]
+        long_run = (*strengths, num_classes, CAUTION * num_classes)
+        pairs += [(1 - 1 / LONG_RUN, strength) for strength in long_run]
+        self.near = len(pairs) - len(long_run)
         self.decays, self.strengths = (tuple(values) for values in zip(*pairs, strict=True))
-        self.corrected = torch.zeros(len(pairs), num_classes)
+        self.corrected = torch.zeros(len(pairs), num_classes)  # (H, K)
         self.plain = torch.zeros(len(pairs), num_classes)
         self.log_weights = self._initial_weights()
 
@@ -99,7 +107,7 @@ class ClassPrior(Part):
     @property
     def correlation(self) -> float:
         """The weight of the evidence that neighbouring images share classes, in [0, 1]."""
-        return 1 - float(self.log_weights[0].exp())
+        return float(self.log_weights[1 : 1 + self.near].exp().sum())
 
     def check_state(self, state: dict[str, Any]) -> None:
         """Check that counts are not negative and that weights are probabilities."""
@@ -109,8 +117,9 @@ class ClassPrior(Part):
             raise ValueError("the weights of the hypotheses on the class prior do not add up to one")
 
     def _initial_weights(self) -> Tensor:
-        count = len(self.decays)
-        return torch.tensor([0.5, *[0.5 / count] * count]).log()
+        """Return the log weights of the uniform prior, of those by neighbours and of the long run."""
+        near, far = self.near, len(self.decays) - self.near
+        return torch.tensor([0.25, *[0.5 / near] * near, *[0.25 / far] * far]).log()
 
     def _advance(self, probability: Tensor, counts: _Counts) -> tuple[Tensor, _Counts]:
         size, classes = probability.shape
@@ -136,7 +145,9 @@ class ClassPrior(Part):
         log_weights = start + (counts.log_weights - start) * (1 - 1 / self.forget) ** size
         log_weights = (log_weights + torch.cat([evidence.new_zeros(1), evidence])).log_softmax(0)
         weights = log_weights.exp()
-        mixed = weights[0] / classes + torch.einsum("h,hnk->nk", weights[1:], prior)
+        trusted = torch.cat([weights[1 : 1 + self.near], weights[1 + self.near :].sum(0, keepdim=True)])
+        corrections = torch.cat([prior[: self.near], prior[-1:]])
+        mixed = weights[0] / classes + torch.einsum("h,hnk->nk", trusted, corrections)
         left = decay ** (size - 1 - place)  # (H, N): how much of each image is remembered after the batch
         kept = decay**size
         corrected = kept * counts.corrected + torch.einsum("hn,hnk->hk", left, labels)

@@ -38,7 +38,7 @@ IMAGES_PER_CLASS = 10  # over how many images per class predictions are balanced
 LARGE = 500  # classes from which on the paper takes SGD
 LEARNING_RATE, LAYERS = 1e-2, 20  # with more normalization layers it falls: what they learn in one step adds up
 TOLERANCE = 6.0  # how far recent statistics may lie from the pool: shuffled streams of one domain stay below 2
-CORRELATED_TOLERANCE = 64.0  # the same where neighbouring images share classes, which moves statistics too
+CORRELATED_TOLERANCE = 28.0  # the same where neighbouring images share classes, which moves statistics too
 CORRELATED_CAUTION = 0.8  # the part of the learning rate that is left out there
 
 
@@ -162,8 +162,8 @@ def steady(
     entropy of the mean prediction, weighted by exp(H̄ - H), plus Σ p log(K p̄), which draws the prediction averaged
     over 100 images (10 per class, if that is more) towards equally frequent classes. One step per 100 images,
     accumulated over smaller batches; after it, parameters return to those of the source by ``pull``. When statistics
-    of a layer leave what its pool explains, all pools restart, from the source parameters, and the batch that showed it
-    is predicted again. Where neighbouring images share classes, which the prior finds out, the learning rate is a fifth
+    leave what the pools explain, all pools restart, from the source parameters, and the batch that showed it is
+    predicted again. Where neighbouring images share classes, which the prior finds out, the learning rate is a fifth
     and pools tolerate more.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no

@@ -183,16 +183,19 @@ class _Renormalize(torch.autograd.Function):
 
 
 def restart_changed_pools_(model: nn.Module) -> bool:
-    """Restart the pools of a model if the statistics of a layer left what its pool explains; return whether.
+    """Restart all pools of a model if it meets a new domain; return whether.
 
-    A layer left its pool when the last distance it measured is beyond 1.4 times its tolerance. Noise shows in layers in
-    the middle of a network, colours in the first ones, so that one layer suffices and all pools restart together.
+    It does when the geometric mean of 1 + r / tolerance over the layers is beyond 1.5, with r the last distance. A new
+    domain moves all layers, or some very far; what the model itself learns moves a few by several tolerances.
 
     Args:
         model: A model with :class:`PooledNorm` layers; without them there is nothing to restart.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, PooledNorm)]
-    if not layers or not bool(torch.stack([layer.distance / layer.tolerance for layer in layers]).max() > CHANGED):
+    if not layers:
+        return False
+    distances = torch.stack([layer.distance / layer.tolerance for layer in layers])
+    if not bool(distances.log1p().mean().exp() > CHANGED):
         return False
     for layer in layers:
         layer.restart_()
@@ -206,7 +209,7 @@ def set_pool_tolerance_(model: nn.Module, tolerance: float) -> None:
             layer.tolerance = torch.full_like(layer.tolerance, tolerance)
 
 
-CHANGED = 1.4  # the distance, in tolerances, from which on the pool is given up: the recent statistics have 30 % there
+CHANGED = 1.5  # the mean of 1 + r / tolerance from which on pools are given up: 1.4 was seen without a new domain
 
 
 class _Moments(NamedTuple):
