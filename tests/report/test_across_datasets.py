@@ -8,7 +8,8 @@ import pytest
 
 from tests.bench.conftest import protocol
 from ttc.errors import TTCError
-from ttc.report.across_datasets import Column, across_datasets, read_columns
+from ttc.report.across_datasets import across_datasets
+from ttc.report.dataset_columns import Column, read_columns
 from ttc.report.findings import Cell, Claim, Findings, ResultTable, Value, write_findings
 
 
@@ -78,6 +79,13 @@ def test_explanations_are_confirmed_or_dropped_by_numbers() -> None:
     assert line(text, "T3A below")[-1] == "confirmed"
     assert line(text, "ETA level")[-1] == "confirmed"
     assert line(text, "ETA 4.9")[2:] == ["contrast −30.00 ± 0.10 (paper +1.0)", "dropped"]
+
+
+def test_costs_may_come_from_cells_of_their_own() -> None:
+    text = across_datasets([Column("a", [CIFAR10])], introduction="By hand.", costs=[Column("b", [IMAGENET])])
+    assert text.startswith("# Three datasets, real data\n\nBy hand.\n\n")
+    assert "ImageNet, efficientnet_lite0: 5,000 in batches of 24" in text
+    assert "| TTC | 12.0 | 30.0 | 2.0/" in text
 
 
 def test_a_claim_that_two_studies_judge_is_that_of_the_main_table() -> None:

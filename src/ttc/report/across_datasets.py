@@ -1,97 +1,38 @@
 """One Markdown page about the same studies on several datasets and models: which claims hold where, with numbers."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from ttc.errors import TTCError
-from ttc.report.findings import AVERAGE, Claim, Findings, ResultTable, Value
+from ttc.report.dataset_columns import Column
+from ttc.report.explanations import EXPLANATIONS, beside
+from ttc.report.findings import Claim, Value
 from ttc.report.formatting import number
-from ttc.report.output import read_folder
 from ttc.report.result_tables import markdown
 
-DATASETS = {"cifar10c": "CIFAR-10", "cifar100c": "CIFAR-100", "imagenetc": "ImageNet"}
 STATISTICS = ("none", "half", "cifar10", "cifar100", "imagenet")  # what --statistics takes
-LEVEL = 0.25  # points within which two rows are level
-COLLAPSE = 5.0  # points below NORM from which on a row collapsed
 
 
-@dataclass(frozen=True)
-class Column:
-    """The findings of one dataset and model, in the folder that ``ttc reproduce --profile real`` wrote."""
-
-    folder: str
-    findings: Sequence[Findings]
-
-    @property
-    def main(self) -> Findings:
-        """The main table."""
-        return next(one for one in self.findings if one.study in DATASETS)
-
-    @property
-    def title(self) -> str:
-        """The dataset and the model."""
-        model = str(self.main.cells[0].protocol["model"]).rpartition(":")[2] if self.main.cells else self.folder
-        return f"{DATASETS[self.main.study]}, {'ResNet-20' if model == 'embedded' else model}"
-
-    def table(self, ending: str, study: str = "") -> ResultTable | None:
-        """Return the table whose name ends so, of the main study or of one whose name begins with ``study``."""
-        chosen = [one for one in self.findings if one.study.startswith(study)] if study else [self.main]
-        return next((table for one in chosen for table in one.tables if table.name.endswith(ending)), None)
-
-    def value(self, ending: str, row: str, column: str) -> Value:
-        """Return a number of a table of the main study, without a number where there is none."""
-        table = self.table(ending)
-        return table.rows.get(row, {}).get(column, Value(None)) if table else Value(None)
-
-    def average(self, row: str) -> Value:
-        """Return the average accuracy of a row."""
-        return self.value(self.main.study, row, AVERAGE)
-
-    def difference(self, row: str) -> Value:
-        """Return a difference between two rows, from the table of odd rows."""
-        return self.value("odd-rows", row, "points")
-
-
-def read_columns(folder: Path) -> list[Column]:
-    """Read the findings below a folder, one column per subfolder that has a main table.
-
-    Args:
-        folder: Where ``ttc reproduce --profile real`` wrote, such as ``reproduction/real``.
-
-    Returns:
-        The columns: CIFAR-10, CIFAR-100, ImageNet.
-
-    Raises:
-        TTCError: If there is no main table below the folder.
-    """
-    found = [Column(path.name, read_folder(path)) for path in sorted(folder.iterdir()) if path.is_dir()]
-    found = [column for column in found if any(one.study in DATASETS for one in column.findings)]
-    if not found:
-        raise TTCError(f"{folder} has no main table: run ttc reproduce cifar100c --profile real --data PATH first")
-    return sorted(found, key=lambda column: [*DATASETS].index(column.main.study))
-
-
-def across_datasets(columns: Sequence[Column], title: str = "Three datasets, real data") -> str:
+def across_datasets(columns: Sequence[Column], *, introduction: str = "", costs: Sequence[Column] = ()) -> str:
     """Write the page.
 
     Args:
-        columns: What :func:`read_columns` returned; one that was made with other input statistics (``--statistics``)
-            only serves to test an explanation.
-        title: The heading.
+        columns: What :func:`ttc.report.dataset_columns.read_columns` returned; one that was made with other input
+            statistics (``--statistics``) only serves to test an explanation.
+        introduction: Markdown below the heading.
+        costs: Columns measured for their cost, without which the main tables' own is shown.
 
     Returns:
         Markdown.
     """
     shown, variants = _split(columns)
     parts = [
-        f"# {title}\n",
+        "# Three datasets, real data\n",
+        *([f"{introduction.strip()}\n"] if introduction else []),
         _protocols(shown),
         f"## Average accuracy (%)\n\n{_averages(shown)}",
         f"## The paper's claims\n\n{_claims(shown)}",
         f"## The paper's odd rows\n\n{_odd_rows(shown)}",
         f"### Explanations tested\n\n{_explanations(shown, variants)}",
-        f"## Cost\n\n{_costs(shown)}",
+        f"## Cost\n\n{_costs(costs or shown)}",
         *_severities(shown),
         *_studies(shown),
     ]
@@ -178,16 +119,9 @@ def _main_first(column: Column) -> list[Claim]:
 def _odd_rows(columns: Sequence[Column]) -> str:
     tables = [column.table("odd-rows") for column in columns]
     names = dict.fromkeys(row for table in tables if table for row in table.rows)
-    rows = [[name, *(_beside(column.difference(name)) for column in columns)] for name in names]
+    rows = [[name, *(beside(column.difference(name)) for column in columns)] for name in names]
     note = "Differences in points ± standard error, and the paper's on the same corruptions of its own data.\n\n"
     return note + _lines(("", *(column.title for column in columns)), rows)
-
-
-def _beside(value: Value) -> str:
-    if value.ours is None:
-        return ""
-    paper = f" (paper {number(value.paper, sign=True)})" if value.paper is not None else ""
-    return f"{number(value.ours, 2, sign=True)} ± {number(value.error, 2)}{paper}"
 
 
 def _explanations(columns: Sequence[Column], variants: Sequence[Column]) -> str:
@@ -196,97 +130,6 @@ def _explanations(columns: Sequence[Column], variants: Sequence[Column]) -> str:
         for odd, study, explanation, test in EXPLANATIONS
     ]
     return _lines(("odd row", "explanation", "here", "verdict"), rows)
-
-
-Verdict = tuple[str, str]  # the numbers, and what they say
-NOT_TESTED = ("", "not tested")
-
-
-def _unfit_statistics(columns: Sequence[Column], variants: Sequence[Column]) -> Verdict:
-    """With input statistics that do not fit, SOURCE must lose most of its accuracy and NORM little."""
-    for column in columns:
-        for variant in (one for one in variants if one.title == column.title):
-            numbers = [one.average(row).ours for row in ("SOURCE", "NORM") for one in (column, variant)]
-            if None not in numbers:
-                fit, unfit, norm_fit, norm_unfit = (value or 0.0 for value in numbers)
-                levels = f"SOURCE {number(fit)} → {number(unfit)}, NORM {number(norm_fit)} → {number(norm_unfit)}"
-                same = unfit < fit / 2 and norm_unfit > 0.8 * norm_fit
-                return f"{levels} ({variant.folder})", "confirmed" if same else "dropped"
-    found = [column.average("SOURCE").ours for column in columns]
-    return (f"SOURCE {number(found[0])} with fitting statistics", "not tested") if found else NOT_TESTED
-
-
-def _norm_above_ttc(columns: Sequence[Column], variants: Sequence[Column]) -> Verdict:
-    """NORM must be above TTC with statistics that do not fit, and below it with those that do."""
-    for column in columns:
-        fit = column.difference("NORM − TTC")
-        if fit.interval is None:
-            continue
-        here = f"NORM − TTC {_beside(fit)}"
-        for variant in (one for one in variants if one.title == column.title):
-            unfit = variant.difference("NORM − TTC")
-            if unfit.interval is not None:
-                same = fit.interval[2] < 0 < unfit.interval[1]
-                return f"{here}; {_beside(unfit)} ({variant.folder})", "confirmed" if same else "dropped"
-        return here, "not tested"
-    return NOT_TESTED
-
-
-def _one_support(columns: Sequence[Column], _: Sequence[Column]) -> Verdict:
-    """With one support per class T3A must fall below SOURCE and below T3A with its defaults."""
-    here, verdicts = [], []
-    for column in columns:
-        one, usual = column.difference("T3A (M = 1) − SOURCE"), column.difference("T3A − SOURCE")
-        if one.interval is not None and usual.ours is not None:
-            here.append(f"M = 1 {_beside(one)}, default {number(usual.ours, 2, sign=True)}")
-            verdicts.append(one.interval[2] < 0 and one.interval[0] < usual.ours)
-    return ("; ".join(here), "confirmed" if all(verdicts) else "dropped") if here else NOT_TESTED
-
-
-def _strict_margin(columns: Sequence[Column], _: Sequence[Column]) -> Verdict:
-    """With the margin of ImageNet ETA must be level with NORM, and with the published one above it."""
-    found = [(one.difference("ETA (ε = 0.05) − NORM"), one.difference("ETA − NORM")) for one in columns]
-    if not found or found[0][0].ours is None or found[0][1].ours is None:
-        return NOT_TESTED
-    strict, usual = found[0]
-    level = abs(strict.ours or 0.0) < LEVEL < (usual.ours or 0.0)
-    return f"ε = 0.05 {_beside(strict)}, published ε {_beside(usual)}", "confirmed" if level else "dropped"
-
-
-def _no_collapse(columns: Sequence[Column], _: Sequence[Column]) -> Verdict:
-    """The published method must not collapse where the paper's row does."""
-    here, verdicts = [], []
-    for column in columns:
-        for place in ("defocus blur", "contrast"):
-            value = column.difference(f"ETA − NORM, {place}")
-            if value.ours is not None:
-                here.append(f"{place} {_beside(value)}")
-                verdicts.append(value.ours > -COLLAPSE)
-    return ("; ".join(here), "confirmed" if all(verdicts) else "dropped") if here else NOT_TESTED
-
-
-EXPLANATIONS: tuple[tuple[str, str, str, Callable[[Sequence[Column], Sequence[Column]], Verdict]], ...] = (
-    (
-        "SOURCE 8.8 on CIFAR-100-C, NORM 51.0",
-        "cifar100c",
-        "statistics that do not fit the checkpoint: the same model with other input statistics shows the same pattern",
-        _unfit_statistics,
-    ),
-    (
-        "NORM above TTC on CIFAR-100-C",
-        "cifar100c",
-        "the same statistics: NORM is above TTC with those that do not fit, and below it with those that do",
-        _norm_above_ttc,
-    ),
-    ("T3A below SOURCE on ImageNet-C", "imagenetc", "one support per class (M = 1)", _one_support),
-    ("ETA level with NORM on CIFAR-10-C", "cifar10c", "the redundancy margin of ImageNet, ε = 0.05", _strict_margin),
-    (
-        "ETA 4.9 on defocus blur and 2.8 on contrast of ImageNet-C",
-        "imagenetc",
-        "a fault of that run: the published method does not collapse there",
-        _no_collapse,
-    ),
-)
 
 
 def _costs(columns: Sequence[Column]) -> str:
@@ -303,8 +146,14 @@ def _costs(columns: Sequence[Column]) -> str:
         counts = [number(passes[0].get(f"{kind} passes", Value(None)).ours, 1) for kind in ("forward", "backward")]
         rows.append([*row, "/".join(counts)])
     header = ["", *(f"{title}: {what}" for title in tables for what in ("ms per image", "MB")), "forward/backward"]
-    note = "Medians over the cells, processor time of one thread; MB is the peak of tensors.\n\n"
-    return note + _lines(header, rows)
+    sizes = ", ".join(f"{column.title}: {_size(column)}" for column in columns)
+    note = "Medians over the cells, processor time of one thread; MB is the peak of tensors."
+    return f"{note} Images and batch size: {sizes}.\n\n{_lines(header, rows)}"
+
+
+def _size(column: Column) -> str:
+    own = [cell.protocol for cell in column.main.cells]
+    return f"{_values(own, 'images')} in batches of {_values(own, 'batch_size')}"
 
 
 def _severities(columns: Sequence[Column]) -> list[str]:
