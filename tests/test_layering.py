@@ -18,7 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "corruptions": set(),
     "data": {"corruptions"},
     "models": {"data"},
-    "deploy": {"core", "nn", "data"},
+    "deploy": {"core", "clustering", "nn", "data"},
     "serve": {"core", "data", "deploy", "methods", "models"},
     "bench": {"core", "clustering", "methods", "models", "data", "corruptions"},
     "report": {"bench"},

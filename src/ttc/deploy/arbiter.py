@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from ttc.clustering import ClassPrior, correct_logits
 from ttc.core import Adapter, Classifier, freeze_statistics
 from ttc.deploy.monitors import MovingAverage
 from ttc.deploy.policy import Limits
@@ -13,12 +14,13 @@ from ttc.deploy.policy import Limits
 PRIOR_LEAD, PRIOR_IMAGES = 0.05, 10  # at first the source model leads by this, as if from that many images
 CONCENTRATION = 0.5  # what a difference in concentration counts for, in units of flip consistency
 HISTOGRAM_IMAGES = 25  # that histograms and weights span: in effect those of the last batch, unless batches are small
-DOUBT = 0.12  # how far below the limit the lead of the source must be for the adapted model to predict alone
+DOUBT = 0.12  # how far from the limit the lead of the source must be for one of the models to lead clearly
 INVARIANT = 0.8  # cosine of the source's probabilities of image and flip, below which the flip has another meaning
 ACCURACY_POWER = 3  # accuracy grows about with this power of flip consistency, where both are low
 CHANGE = 3.5  # standard errors between a batch and the average before it, beyond which the stream has changed
 SMALLEST_SPREAD = 0.2  # of the lead from image to image, so that a few alike images are no certainty
 FEWEST_FOR_CHANGE = 8  # images in a batch that can show a change, or repeat
+ORDERED = 0.9  # evidence that neighbouring images share classes: a single class, or a biased model, has less
 
 
 class FlipComparison(NamedTuple):
@@ -44,7 +46,8 @@ class Arbiter:
     accuracy, for both along about the same curve: where a corruption is repaired, the adapted model has more of it;
     where the statistics of a batch mislead, because its images are of few classes, the source has. The second term
     makes the adapted model prove more where it spreads over the classes what the source assigns to a few. While neither
-    leads clearly, both predict, weighted by evidence (:meth:`fuse`).
+    leads clearly, both predict, weighted by evidence (:meth:`fuse`). Statistics mislead most where classes come in
+    order; there the same order says which class is likely (:class:`ttc.clustering.ClassPrior`).
 
     A batch that differs from the average by more than 3.5 standard errors starts a new average, so that a change of the
     stream counts at once. At first the source is preferred, by as much as ten images can overcome.
@@ -53,6 +56,7 @@ class Arbiter:
         limits: ``consistency_gap`` is the lead from which the source is preferred, ``source_consistency`` the
             consistency of the source below which it does not predict alone.
         span: Images that the averages span.
+        num_classes: The number of classes K.
 
     Attributes:
         prefers_source: Whether the source model is to predict.
@@ -62,11 +66,20 @@ class Arbiter:
 
     state_attributes: ClassVar[tuple[str, ...]] = (
         *("lead", "source_consistency", "source_histogram", "adapted_histogram", "source_evidence", "adapted_evidence"),
-        *("flip_similarity", "disagreement", "adapted_entropy", "prefers_source", "repeats", "skipped_batches"),
+        *(
+            "flip_similarity",
+            "disagreement",
+            "adapted_entropy",
+            "prefers_source",
+            "repeats",
+            "skipped_batches",
+            "prior",
+        ),
     )
 
-    def __init__(self, limits: Limits, span: int) -> None:
+    def __init__(self, limits: Limits, span: int, num_classes: int) -> None:
         self.limits, self.span = limits, span
+        self.prior = ClassPrior(num_classes)
         self.source_histogram, self.adapted_histogram = (MovingAverage(HISTOGRAM_IMAGES) for _ in range(2))
         self.source_evidence, self.adapted_evidence = (MovingAverage(HISTOGRAM_IMAGES) for _ in range(2))
         self.disagreement, self.adapted_entropy, self.flip_similarity = (MovingAverage(span) for _ in range(3))
@@ -123,19 +136,33 @@ class Arbiter:
             predicted: The adapter's logits (N, K).
 
         Returns:
-            ``predicted`` itself where the adapted model leads clearly; the source's where it leads and is consistent;
-            else those of both, weighted by the cube of their recent flip consistency, which follows accuracy.
+            ``predicted`` itself where the adapted model leads clearly; the source's where it leads and is consistent,
+            corrected by the classes of its neighbours where they come in order; else those of both, weighted by the
+            cube of their recent flip consistency, which follows accuracy.
         """
         if self._leads_clearly():
             return predicted
         if self.prefers_source and self.source_consistency.value.item() >= self.limits.source_consistency:
-            return comparison.source_logits
+            return self._correct_by_order(comparison.source_logits)
         flips = self.flip_similarity.value.item() >= INVARIANT
         source = _mean_of_logs(comparison.source_logits, comparison.source_flipped, 0.5 if flips else 1)
         adapted = _mean_of_logs(predicted, comparison.adapted_flipped, 0.5 if flips else 1)
         weights = [average.value.item() ** ACCURACY_POWER for average in (self.source_evidence, self.adapted_evidence)]
         fraction = weights[0] / max(sum(weights), 1e-30)
         return _mean_of_logs(source, adapted, fraction).to(predicted.dtype)
+
+    def _correct_by_order(self, logits: Tensor) -> Tensor:
+        """Correct predictions of the source by those of their neighbours, where classes come in order.
+
+        It is an order only where statistics mislead the adapted model, so that the source leads clearly, and where the
+        source is consistent on this very batch: else it predicts few classes because it fails.
+        """
+        if self.source_evidence.value.item() < self.limits.source_consistency:
+            self.prior = ClassPrior(self.prior.num_classes)
+            return logits
+        prior = self.prior(logits)
+        clear = self.lead.value.item() > self.limits.consistency_gap + DOUBT
+        return correct_logits(logits, prior) if clear and self.prior.correlation > ORDERED else logits
 
     def judge_variety(self, x: object) -> str | None:
         """Note whether a batch repeats few images: its statistics are no sample of the stream, nor worth learning.

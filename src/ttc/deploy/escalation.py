@@ -90,7 +90,7 @@ class Escalation(Runnable):
         self.skipped_values = 0  # signals that were not finite, at the last check
         self.snapshots: list[State] = []
         self.prediction_monitor = PredictionMonitor(policy.limits, policy.recent_images, policy.history_images)
-        self.arbiter = Arbiter(policy.limits, policy.comparison_images)
+        self.arbiter = Arbiter(policy.limits, policy.comparison_images, self.adapter.model.num_classes)
 
     @property
     def is_frozen(self) -> bool:
