@@ -181,7 +181,6 @@ def test_a_new_domain_restarts_the_pools(model: nn.Module, stream: list[Tensor])
         {"balance": False},
         {"pull": 0.5},
         {"learn_every": 0},
-        {"learn_every": 2},
     ],
 )
 def test_every_part_matters(options: dict[str, Any], model: nn.Module, stream: list[Tensor]) -> None:
@@ -190,6 +189,20 @@ def test_every_part_matters(options: dict[str, Any], model: nn.Module, stream: l
     outputs = [(whole(batch), reduced(batch)) for batch in batches]
     assert not torch.allclose(*outputs[-1])
     assert all(one.isfinite().all() for pair in outputs for one in pair)
+
+
+def test_a_budget_applies_once_enough_of_a_domain_is_learned(
+    model: nn.Module, stream: list[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttc.methods.steady.WARM_UP", 2 * len(stream[0]))
+    adapter = ttc.adapt(model, "steady", learn_every=3)
+    assert isinstance(adapter, Steady)
+    waiting = []
+    for batch in stream * 2:
+        adapter(batch)
+        waiting.append(adapter.updater.accumulated_samples)
+    learned = [later != earlier for earlier, later in zip([0, *waiting], waiting, strict=False)]
+    assert learned[:6] == [True, True, True, False, False, True]
 
 
 @pytest.mark.parametrize(("layers", "rate"), [(2, 1e-2), (20, 1e-2), (40, 5e-3)])

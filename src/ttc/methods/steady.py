@@ -34,6 +34,7 @@ from ttc.nn import (
 )
 
 SAMPLES_PER_STEP = 100
+WARM_UP = 2000  # images of a domain that are all learned from, whatever the budget
 IMAGES_PER_CLASS = 10  # over how many images per class predictions are balanced
 LARGE = 500  # classes from which on the paper takes SGD
 LEARNING_RATE, LAYERS = 1e-2, 20  # with more normalization layers it falls: what they learn in one step adds up
@@ -53,10 +54,10 @@ class Steady(Adapter):
         weigh: The weight of each sample.
         balance: The loss that draws the average prediction towards equally frequent classes; None leaves it out.
         pull: The fraction by which parameters return to those of the source after each step.
-        learn_every: Learn from every so many batches; 0 never learns.
+        learn_every: Learn from every so many batches once 2,000 images of a domain are learned from; 0 never learns.
     """
 
-    state_attributes = ("model", "updater", "prior", "weigh", "balance", "batches")
+    state_attributes = ("model", "updater", "prior", "weigh", "balance", "batches", "domain_images")
 
     def __init__(
         self,
@@ -75,10 +76,12 @@ class Steady(Adapter):
         self.prior, self.weigh, self.balance = prior, weigh, balance
         self.pull, self.learn_every = pull, learn_every
         self.batches = 0
+        self.domain_images = 0  # since the last restart
 
     def adapt(self, x: Tensor) -> Tensor:
         """Return the corrected logits (N, K) from before the update."""
-        learns = self.learn_every > 0 and (self.batches + 1) % self.learn_every == 0
+        due = self.domain_images < WARM_UP or (self.batches + 1) % max(1, self.learn_every) == 0
+        learns = due and self.learn_every > 0
         with torch.set_grad_enabled(learns):
             logits = self._logits(x)
             if restart_changed_pools_(self.model):
@@ -86,6 +89,7 @@ class Steady(Adapter):
                 with freeze_statistics(self.model):  # the restarted pools contain the batch already
                     logits = self._logits(x)
         self.batches += 1
+        self.domain_images += len(x)
         prior = self._prior(logits, update=True)
         if learns:
             self._set_learning_rate()
@@ -140,6 +144,7 @@ class Steady(Adapter):
         """Forget what was learned: it belongs to the domain that has ended."""
         self._pull_to_source(1.0)
         self.updater.reset()
+        self.domain_images = 0
 
 
 def steady(
@@ -172,7 +177,8 @@ def steady(
     Args:
         optimizer: Makes the optimizer; below 500 classes Adam with lr 1e-2, or 0.2 / L with more than 20 normalization
             layers L; else SGD with lr 2.5e-4 and momentum 0.9.
-        learn_every: Learn from every so many batches: 4 costs what TENT costs, 0 never learns.
+        learn_every: Learn from every so many batches, once 2,000 images of a domain are learned from: 8 comes close to
+            the price of TENT on long streams, 0 never learns.
         flip: Whether to predict the flip too.
         pool: Whether to pool statistics over the stream; else layers use those of the batch.
         class_prior: Whether to estimate the class prior; else it is uniform.

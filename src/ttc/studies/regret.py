@@ -11,7 +11,7 @@ TUNED = 'tent+flip(optimizer="Adam(lr=3e-3)")'
 METHODS = (
     *("source", "source+flip", "norm", "norm+flip", "norm+flip(small_batches=True)", "t3a", "lame"),
     *("tent", "tent+flip", TUNED, "ttc", "ttc(small_batches=True)", "roid", "rotta"),
-    *("steady", "steady(learn_every=4)"),
+    *("steady", "steady(learn_every=0)"),
 )
 SCENARIOS = (
     *("per-domain", "continual", "mixed", "clean-corrupt-clean"),
