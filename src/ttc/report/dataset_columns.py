@@ -27,6 +27,7 @@ class Column:
     def title(self) -> str:
         """The dataset and the model."""
         model = str(self.main.cells[0].protocol["model"]).rpartition(":")[2] if self.main.cells else self.folder
+        model = model.removeprefix("imagenet-")
         return f"{DATASETS[self.main.study]}, {'ResNet-20' if model == 'embedded' else model}"
 
     def table(self, ending: str, study: str = "") -> ResultTable | None:
