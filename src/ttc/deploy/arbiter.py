@@ -66,15 +66,8 @@ class Arbiter:
 
     state_attributes: ClassVar[tuple[str, ...]] = (
         *("lead", "source_consistency", "source_histogram", "adapted_histogram", "source_evidence", "adapted_evidence"),
-        *(
-            "flip_similarity",
-            "disagreement",
-            "adapted_entropy",
-            "prefers_source",
-            "repeats",
-            "skipped_batches",
-            "prior",
-        ),
+        *("flip_similarity", "disagreement", "adapted_entropy", "prior"),
+        *("prefers_source", "repeats", "skipped_batches"),
     )
 
     def __init__(self, limits: Limits, span: int, num_classes: int) -> None:
