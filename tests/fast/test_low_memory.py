@@ -1,6 +1,7 @@
 """Operations that save less for the backward pass equal torch's."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ttc.fast import low_memory
-from ttc.fast.low_memory import can_freeze, frozen_conv, norm_relu, relu_
+from ttc.fast.low_memory import can_freeze, conv2d, frozen_conv, norm_relu, relu_
 
 
 def test_they_equal_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,6 +24,38 @@ def test_they_equal_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.autograd.gradcheck(partial(frozen_conv, conv), (x,))
     expected = F.relu(F.batch_norm(x, None, None, weight, bias, True, 0.0, 1e-5))
     torch.testing.assert_close(norm_relu(x, weight, bias, 1e-5), expected)
+
+
+def test_relu6_stops_the_gradient_at_its_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(low_memory, "LARGE", 1)
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 6, 6, dtype=torch.float64, requires_grad=True)
+    weight, bias = torch.full((4,), 5.0, dtype=torch.float64), torch.rand(4, dtype=torch.float64)
+    expected = F.relu6(F.batch_norm(x, None, None, weight, bias, True, 0.0, 1e-5))
+    assert bool((expected == 6).any())
+    torch.testing.assert_close(norm_relu(x, weight, bias, 1e-5, 6.0), expected)
+    assert torch.autograd.gradcheck(lambda x: norm_relu(x, weight, bias, 1e-5, 6.0), (x,))
+    assert torch.equal(relu_(x * 5, 6.0), F.relu6(x * 5))
+    assert torch.autograd.gradcheck(lambda x: relu_(x * 5, 6.0), (x,))
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": (1, 0)}, {"padding": "same"}, {"groups": 2}])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_function_call_equals_torchs(options: dict[str, Any], trained: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(low_memory, "LARGE", 1)
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 6, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.rand(4, 4 // options.get("groups", 1), 3, 3, dtype=torch.float64)
+    bias = torch.rand(4, dtype=torch.float64, requires_grad=trained)
+    inputs = [x, bias] if trained else [x]
+    for other in (None, bias):
+        ours, theirs = conv2d(x, weight, other, **options), F.conv2d(x, weight, other, **options)
+        torch.testing.assert_close(ours, theirs)
+        asked = inputs if other is not None else [x]
+        for one, two in zip(
+            torch.autograd.grad(ours.sin().sum(), asked), torch.autograd.grad(theirs.sin().sum(), asked), strict=True
+        ):
+            torch.testing.assert_close(one, two)
 
 
 def test_a_convolution_that_is_trained_after_all_gets_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

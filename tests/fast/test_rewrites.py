@@ -1,7 +1,10 @@
 """Bound programs: in-place and fused operations give the outputs and gradients of the network."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc.core import Classifier
@@ -25,7 +28,34 @@ def gradients(network: nn.Module, output: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(output.square().sum(), parameters))
 
 
-@pytest.mark.parametrize("make", [lambda: CifarResNet(20), lambda: WideResNet(16, 4)])
+class PaddedConv(nn.Conv2d):
+    """Pads by itself, as models ported from TensorFlow do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(F.pad(x, (0, 1, 0, 1)), self.weight, self.bias, self.stride, groups=self.groups)
+
+
+class MobileBlock(nn.Module):
+    """An inverted residual with ReLU6, the layer of mobile networks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU6())
+        self.expand, self.first = PaddedConv(8, 16, 2), nn.BatchNorm2d(16)
+        self.depthwise, self.second = PaddedConv(16, 16, 2, groups=16), nn.BatchNorm2d(16)
+        self.project, self.third = nn.Conv2d(16, 8, 1), nn.BatchNorm2d(8)
+        self.classify = nn.Linear(8, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        y = F.relu6(self.first(self.expand(x)) * 4)
+        y = F.relu6(self.second(self.depthwise(y)))
+        x = F.relu6(x + self.third(self.project(y)))
+        scores: Tensor = self.classify(x.mean((2, 3)))
+        return scores
+
+
+@pytest.mark.parametrize("make", [lambda: CifarResNet(20), lambda: WideResNet(16, 4), MobileBlock])
 def test_outputs_and_gradients_are_those_of_the_network(make: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(low_memory, "LARGE", 1 << 12)  # so that some layers save less and some do not
     torch.manual_seed(0)
@@ -51,10 +81,31 @@ def test_norm_and_relu_are_one_step_and_sums_are_in_place() -> None:
     network = copy_with_trainable_norms(Classifier(CifarResNet(20))).network
     program = capture(network)
     assert program is not None
-    names = [getattr(step.function, "__name__", "") for step in bind(program, network).steps]
+    functions = [step.function for step in bind(program, network).steps]
+    names = [getattr(getattr(function, "func", function), "__name__", "") for function in functions]
     assert len(names) == len(program.nodes) - 10  # the ReLU of the stem and of nine blocks
     assert names.count("_add_") == 9
     assert names.count(relu_.__name__) == 9
+
+
+def test_a_mobile_network_saves_little_for_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(low_memory, "LARGE", 1)
+    network = copy_with_trainable_norms(Classifier(MobileBlock())).network
+    x = torch.rand(8, 3, 16, 16)
+
+    def saved(run: Callable[[Tensor], object]) -> int:
+        kept: dict[int, int] = {}
+
+        def save(tensor: Tensor) -> Tensor:
+            kept[tensor.data_ptr()] = tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+            run(x)
+        return sum(kept.values())
+
+    program = bound(network)
+    assert saved(lambda batch: program(batch)) < 0.6 * saved(network)
 
 
 def test_layers_with_hooks_are_not_fused() -> None:

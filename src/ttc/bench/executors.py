@@ -12,18 +12,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
+from ttc.bench.allocator import reuse_memory
 from ttc.errors import TTCError
 
 Task = Callable[[], Any]
-# Workers reuse the memory of a step for the next one; glibc would return it and request it anew, a tenth of the time.
-REUSE_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "4000000000", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 
 
 @dataclass(frozen=True)
@@ -130,22 +128,9 @@ def _start_worker(threads: int) -> _Worker:
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_work, args=(theirs, threads), daemon=True)
-    with added_environment(REUSE_MEMORY):
-        process.start()
+    process.start()
     theirs.close()  # so that the end of the worker is the end of the pipe
     return _Worker(process, ours)
-
-
-@contextmanager
-def added_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for a process to be started, where they are not set already."""
-    added = {name: value for name, value in variables.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
 
 
 def _dead_worker_result(worker: _Worker, seconds: float) -> TaskResult:
@@ -161,6 +146,7 @@ def _work(connection: "Connection[Any, Any]", threads: int) -> None:
     import torch  # seconds, during which the parent may die: the thread above watches already
 
     torch.set_num_threads(threads)
+    reuse_memory()
     while True:
         try:
             task: Task = connection.recv()

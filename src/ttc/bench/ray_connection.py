@@ -6,12 +6,12 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from ttc.bench.executors import REUSE_MEMORY, added_environment
 from ttc.errors import TTCError
 
 REQUIREMENT = "ray>=2.60"  # the extra ``ray``
@@ -20,7 +20,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is sent anywhere
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what later versions do; else a warning
 }
-AS_LOCAL_WORKERS = {**REUSE_MEMORY, "RAY_worker_niceness": "0"}  # of a Ray of this machine alone
+AS_LOCAL_WORKERS = {"RAY_worker_niceness": "0"}  # of a Ray of this machine alone
 PROBE = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, logging_level='error')"
 
 
@@ -71,7 +71,7 @@ def connect(address: str | None) -> Any:
         _check_address(address)
     more = {"include_dashboard": False} if address == "local" else {}
     try:
-        with warnings.catch_warnings(), added_environment(AS_LOCAL_WORKERS if address == "local" else {}):
+        with warnings.catch_warnings(), _added_environment(AS_LOCAL_WORKERS if address == "local" else {}):
             warnings.simplefilter("ignore")  # about Ray's own future versions
             ray.init(address, log_to_driver=False, logging_level="error", **more)
     except (RuntimeError, ConnectionError, ValueError) as error:
@@ -82,6 +82,18 @@ def connect(address: str | None) -> Any:
 def node_resources(ray: Any) -> list[Mapping[str, float]]:
     """Return the resources of each node that is alive."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+@contextmanager
+def _added_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a process to be started, where they are not set already."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _check_address(address: str) -> None:

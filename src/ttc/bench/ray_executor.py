@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from ttc.bench.allocator import reuse_memory
 from ttc.bench.executors import Task, TaskResult, execute
 from ttc.bench.node_versions import check_versions, version_difference, versions
 from ttc.bench.ray_connection import connect, import_ray, node_resources
@@ -207,6 +208,7 @@ def _run(task: Task, threads: int, modules: Mapping[str, str], wanted: Mapping[s
     from ttc.bench.environment import environment
 
     torch.set_num_threads(threads)
+    reuse_memory()
     result = execute(task, passes=(import_ray().exceptions.RayError,))  # a lost value is the cluster's fault
     return replace(result, environment=environment())
 

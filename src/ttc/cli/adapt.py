@@ -84,6 +84,7 @@ def adapt(
     part of every batch each, for the results of one process.
     """
     import ttc
+    from ttc.bench.allocator import reuse_memory
     from ttc.bench.environment import cores
     from ttc.cli.adapt_shards import run_shards
     from ttc.cli.execution import make_executor
@@ -121,6 +122,7 @@ def adapt(
         raise TTCError(
             "several workers adapt one stream per shard: give their number with --shards, such as --shards 8"
         )
+    reuse_memory()
     job = AdaptationJob(settings, read_input_images(images, size, severity, labels), folder)
     if job.done == job.total:
         typer.echo(f"{folder} is complete; remove it to run again")

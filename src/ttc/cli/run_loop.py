@@ -50,11 +50,13 @@ def run_cells(
     Raises:
         typer.Exit: With code 130 after Ctrl-C; what is finished is in the store.
     """
+    from ttc.bench.allocator import reuse_memory
     from ttc.bench.method_specs import method_label
     from ttc.bench.runner import pending, preparations, run
     from ttc.bench.store import Store
     from ttc.cli.progress import Display
 
+    reuse_memory()
     failures: list[str] = []
     finished = 0
     with Store(store) as opened:

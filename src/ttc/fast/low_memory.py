@@ -1,6 +1,7 @@
 """Operations that save less for the backward pass, where activations are large."""
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,22 +18,26 @@ def is_large(x: Tensor) -> bool:
     return x.numel() >= LARGE and torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
-def relu_(x: Tensor) -> Tensor:
+def relu_(x: Tensor, ceiling: float = math.inf) -> Tensor:
     """Apply ReLU to ``x`` in place, saving a quarter of what torch saves for the backward pass if ``x`` is large.
 
+    Args:
+        x: What is written over.
+        ceiling: The largest output: 6 for ReLU6.
+
     Example:
-        >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
-        >>> relu_(x * 1).tolist()
-        [0.0, 2.0]
+        >>> x = torch.tensor([-1.0, 2.0, 8.0], requires_grad=True)
+        >>> relu_(x * 1, ceiling=6.0).tolist()
+        [0.0, 2.0, 6.0]
     """
     if not is_large(x) or not x.requires_grad:
-        return x.relu_()
-    return _apply(_ReLU, x)
+        return _clamp_(x, ceiling)
+    return _apply(_ReLU, x, ceiling)
 
 
-def norm_relu(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+def norm_relu(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, ceiling: float = math.inf) -> Tensor:
     """Apply ReLU to ``x`` (N, C, ...) normalized by its own statistics, saving only ``x`` for the backward pass."""
-    return _apply(_NormReLU, x, weight, bias, eps)
+    return _apply(_NormReLU, x, weight, bias, eps, ceiling)
 
 
 def frozen_conv(layer: Convolution, x: Tensor) -> Tensor:
@@ -45,6 +50,31 @@ def frozen_conv(layer: Convolution, x: Tensor) -> Tensor:
 def convolve(layer: Convolution, x: Tensor) -> Tensor:
     """Return the convolution of ``x``."""
     return F.conv2d(x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+
+def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, *options: Any, **named: Any) -> Tensor:
+    """Return ``F.conv2d`` of these arguments, without saving a large ``x`` for frozen weights, as :func:`frozen_conv`.
+
+    Example:
+        >>> x, weight = torch.rand(1, 3, 8, 8), torch.rand(4, 3, 3, 3)
+        >>> torch.equal(conv2d(x, weight, None, 2, padding=1), F.conv2d(x, weight, stride=2, padding=1))
+        True
+    """
+    layer = _ConvArguments(weight, bias, *options, **named)
+    trained = bias is not None and bias.requires_grad
+    plain = x.ndim == 4 and not isinstance(layer.padding, str)
+    return frozen_conv(layer, x) if plain and not trained else convolve(layer, x)
+
+
+class _ConvArguments(NamedTuple):
+    """The arguments of ``F.conv2d`` but for its input, in its order and with its defaults."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
+    groups: int = 1
 
 
 def with_conv_gradient(layer: Convolution, x: Tensor, output: Tensor) -> Tensor:
@@ -81,49 +111,70 @@ class _ConvGradient(torch.autograd.Function):
         layout = torch.channels_last if last else torch.contiguous_format
         x = torch.empty(ctx.shape, dtype=gradient.dtype, device=gradient.device, memory_format=layout)  # never read
         back = torch.ops.aten.convolution_backward(
-            *(gradient, x, layer.weight, None, layer.stride, layer.padding, layer.dilation, False, [0, 0]),
+            *(
+                gradient,
+                x,
+                layer.weight,
+                None,
+                *map(_pair, (layer.stride, layer.padding, layer.dilation)),
+                False,
+                [0, 0],
+            ),
             *(layer.groups, [True, False, False]),
         )
         return back[0], None, None
 
 
-def _where_positive(gradient: Tensor, y: Tensor) -> Tensor:
-    """Return ``gradient`` where ``y`` is positive, else zero; written over ``y``."""
-    back: Tensor = torch.ops.aten.threshold_backward.grad_input(gradient, y, 0, grad_input=y)
+def _pair(value: Any) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+def _clamp_(x: Tensor, ceiling: float) -> Tensor:
+    return x.relu_() if ceiling == math.inf else x.clamp_(0, ceiling)
+
+
+def _where_active(gradient: Tensor, y: Tensor, ceiling: float) -> Tensor:
+    """Return ``gradient`` where ``y`` is between zero and ``ceiling``, else zero; written over ``y``."""
+    back: Tensor
+    if ceiling == math.inf:
+        back = torch.ops.aten.threshold_backward.grad_input(gradient, y, 0, grad_input=y)
+    else:
+        back = torch.ops.aten.hardtanh_backward.grad_input(gradient, y, 0, ceiling, grad_input=y)
     return back
 
 
 class _ReLU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, ceiling: float) -> Tensor:
         ctx.mark_dirty(x)
-        x.relu_()
-        ctx.save_for_backward((x > 0).view(torch.uint8))  # whose conversion is vectorized, unlike that of booleans
+        _clamp_(x, ceiling)
+        active = (x > 0) & (x < ceiling) if ceiling < math.inf else x > 0
+        ctx.save_for_backward(active.view(torch.uint8))  # whose conversion is vectorized, unlike that of booleans
         return x
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (positive,) = ctx.saved_tensors
-        return _where_positive(gradient, positive.to(gradient.dtype))
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (active,) = ctx.saved_tensors
+        return _where_active(gradient, active.to(gradient.dtype), math.inf), None
 
 
 class _NormReLU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, ceiling: float) -> Tensor:
         y, mean, scale = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
         ctx.save_for_backward(x, weight, bias, mean, scale)
-        ctx.eps = eps
-        return y.relu_()
+        ctx.eps, ctx.ceiling = eps, ceiling
+        return _clamp_(y, ceiling)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         x, weight, bias, mean, scale = ctx.saved_tensors
         # The output again, from the statistics: cheaper than to save it.
         y, _, _ = torch.native_batch_norm(x, weight, bias, mean, scale.pow(-2), False, 0.0, 0.0)
-        gradient = _where_positive(gradient, y)
+        gradient = _where_active(gradient, y, ctx.ceiling)
         needed = [*ctx.needs_input_grad[:2], bias is not None and ctx.needs_input_grad[2]]
         back = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight, None, None, mean, scale, True, ctx.eps, needed
         )
         to_x, to_weight, to_bias = (part if asked else None for part, asked in zip(back, needed, strict=True))
-        return to_x, to_weight, to_bias, None
+        return to_x, to_weight, to_bias, None, None

@@ -4,6 +4,7 @@ The operand written over is always fresh: the output of a normalization or a sum
 needs. That saves an allocation and a pass over memory per layer, and changes no value.
 """
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc.fast.graph import Program, has_hooks
-from ttc.fast.low_memory import can_freeze, frozen_conv, is_large, norm_relu, relu_
+from ttc.fast.low_memory import can_freeze, conv2d, frozen_conv, is_large, norm_relu, relu_
 from ttc.fast.selective_backward import CachingNorm
 from ttc.fast.symbol import Node, Slot
 from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm
@@ -26,7 +27,9 @@ ALLOCATING = {  # layers whose output is new memory that their backward pass doe
     *(BlendNorm, EmaNorm, RunningNorm, WindowNorm),
 }
 SUMS = (operator.add, torch.add)
-RELUS = (F.relu, torch.relu)
+RELUS: dict[object, float] = {F.relu: math.inf, torch.relu: math.inf, F.relu6: 6.0}  # with their largest outputs
+RELU_LAYERS: dict[type, float] = {nn.ReLU: math.inf, nn.ReLU6: 6.0}
+CONVOLUTIONS = (F.conv2d, torch.conv2d)
 IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 
 
@@ -106,26 +109,26 @@ class _Binding:
         self.uses = Counter(slot.index for node in program.nodes for slot in node.operands)
         self.uses[program.output] += 1
         self.aliases: dict[int, int] = {}  # a ReLU that is fused into its normalization has the value of that
-        self.fused = {
-            operand
-            for operand in map(self._relu_operand, program.nodes)
-            if operand is not None and self._is_fresh(operand) and self._is_batch_norm(self.nodes[operand.index])
+        self.fused = {  # the outputs of normalizations that are one step with their ReLU, each with that
+            relu.operand: relu
+            for relu in map(self._relu, program.nodes)
+            if relu and self._is_fresh(relu.operand) and self._is_batch_norm(self.nodes[relu.operand.index])
         }
 
     def calls(self) -> Iterator[tuple[Callable[..., Any], tuple[int, ...], int]]:
         """Yield each function to call, with the slots of its arguments and that of its result."""
         for index, node in self.nodes.items():
-            operand = self._relu_operand(node)
-            if operand is not None and operand in self.fused:
-                self.aliases[index] = operand.index
+            relu = self._relu(node)
+            if relu and relu.operand in self.fused:
+                self.aliases[index] = relu.operand.index
             elif node.kind != "tensor" or self.uses[index]:
                 function, inputs = self._call(index, node)
                 yield function, tuple(self.aliases.get(slot.index, slot.index) for slot in inputs), index
 
     def _call(self, index: int, node: Node) -> tuple[Callable[..., Any], tuple[Slot, ...]]:
-        operand = self._relu_operand(node)
-        if operand is not None and self._is_fresh(operand):
-            return relu_, (operand,)
+        relu = self._relu(node)
+        if relu and self._is_fresh(relu.operand):
+            return partial(relu_, ceiling=relu.ceiling), (relu.operand,)
         if node.function in SUMS and len(node.args) == 2 and not node.kwargs:
             first, second = node.args
             if self._is_fresh(second) and not self._is_fresh(first):
@@ -135,7 +138,7 @@ class _Binding:
         if self._is_batch_norm(node):
             layer = cast(BatchStatisticsNorm, self._layer(node))
             if Slot(index) in self.fused:
-                return partial(_norm_relu, layer, self.batches), node.operands
+                return partial(_norm_relu, layer, self.batches, self.fused[Slot(index)].ceiling), node.operands
             if self.batches > 1:
                 return partial(_norm_each, layer, self.batches), node.operands
         return _with_arguments(self._function(node), node.args, dict(node.kwargs))
@@ -153,7 +156,7 @@ class _Binding:
             reshapes = is_reshaping_view(node, self.program, self.network)
             return partial(_call_method, "reshape" if reshapes else node.target)
         assert node.function is not None
-        return node.function
+        return conv2d if node.function in CONVOLUTIONS else node.function
 
     def _layer(self, node: Node) -> nn.Module:
         return self.network.get_submodule(node.target)
@@ -173,14 +176,21 @@ class _Binding:
             return self._is_fresh(node.args[0])
         return node.function in SUMS and not node.kwargs
 
-    def _relu_operand(self, node: Node) -> Slot | None:
-        """Return the operand of a ReLU, None for another operation."""
+    def _relu(self, node: Node) -> "_ReLU | None":
+        """Return what a ReLU does, None for another operation."""
         if node.kind == "module":
             layer = self._layer(node)
-            is_relu = type(layer) is nn.ReLU and not has_hooks(layer)
+            ceiling = None if has_hooks(layer) else RELU_LAYERS.get(type(layer))
+        elif node.kind == "method":
+            ceiling = math.inf if node.target in {"relu", "relu_"} else None
         else:
-            is_relu = node.function in RELUS or (node.kind == "method" and node.target in {"relu", "relu_"})
-        return node.operands[0] if is_relu and len(node.operands) == 1 else None
+            ceiling = RELUS.get(node.function)
+        return _ReLU(node.operands[0], ceiling) if ceiling is not None and len(node.operands) == 1 else None
+
+
+class _ReLU(NamedTuple):
+    operand: Slot
+    ceiling: float
 
 
 def _is_call_on_one(node: Node) -> bool:
@@ -229,11 +239,11 @@ def _add_(fresh: Any, other: Any) -> Any:
     return fresh.add_(other)
 
 
-def _norm_relu(layer: BatchStatisticsNorm, batches: int, x: Tensor) -> Tensor:
+def _norm_relu(layer: BatchStatisticsNorm, batches: int, ceiling: float, x: Tensor) -> Tensor:
     plain = batches == 1 and is_large(x) and not layer.processes.active
     if plain and layer.weight is not None and layer.has_variance(x):
-        return norm_relu(x, layer.weight, layer.bias, layer.eps)
-    return _norm_each(layer, batches, x).relu_()
+        return norm_relu(x, layer.weight, layer.bias, layer.eps, ceiling)
+    return relu_(_norm_each(layer, batches, x), ceiling)
 
 
 def _norm_each(layer: BatchStatisticsNorm, batches: int, x: Tensor) -> Tensor:
