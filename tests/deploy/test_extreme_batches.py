@@ -21,7 +21,15 @@ Adapt = Callable[[Tensor], Tensor]
 STORING = [
     *[("norm-ema", False), ("tipi", False), ("ttc", True), ("tent", True), ("norm", True), ("eta", True)],
     *[("ttc", "window"), ("tipi", "window"), ("ttc", "blend"), ("ttc", False), ("tent", False)],
-    *[("t3a", False), ("tast", False), ("tsd", False)],
+    *[
+        ("t3a", False),
+        ("tast", False),
+        ("tsd", False),
+        ("tesla", False),
+        ("adacontrast", False),
+        ("rotta", False),
+        ("delta", False),
+    ],
 ]
 EXTREMES: dict[str, Callable[[Tensor], Tensor]] = {
     "x 4": lambda x: x * 4,

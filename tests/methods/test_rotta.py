@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 import ttc
 from ttc.clustering import BatchAugmentation
 from ttc.core import seeded_generator
+from ttc.methods.rotta import RoTTA
 
 
 class Robust(nn.Module):
@@ -153,3 +155,14 @@ def test_rotta_rejects_senseless_options(model: nn.Module) -> None:
         ttc.adapt(model, "rotta", nu=2)
     with pytest.raises(ttc.TTCError, match="period is a positive number of images, got 0"):
         ttc.adapt(model, "rotta", period=0)
+
+
+def test_absurd_images_are_not_stored(model: nn.Module) -> None:
+    adapter = ttc.adapt(model, "rotta", capacity=8, period=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the range of the images
+        adapter(torch.rand(4, 3, 8, 8) * 1e6)  # an update is due, and there is nothing to learn from
+    assert isinstance(adapter, RoTTA)
+    assert len(adapter.memory) == 0
+    adapter(torch.rand(4, 3, 8, 8))
+    assert len(adapter.memory) > 0

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.methods.steady import Steady
+from ttc.nn import domain_values
 
 MEMORIES, STRENGTHS = (2, 8, 32, 128), (0.1, 0.5, 2.0, 8.0)
 
@@ -169,6 +170,34 @@ def test_a_new_domain_restarts_the_pools(model: nn.Module, stream: list[Tensor])
     for batch in stream[:2]:
         adapter(1 - batch)
     assert float(adapter.model.network.body[1].images) < before  # type: ignore[union-attr, index]
+
+
+@pytest.mark.parametrize(("size", "returns"), [(24, True), (8, False)])
+def test_it_returns_to_the_domain_before(size: int, returns: bool, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "steady")
+    assert isinstance(adapter, Steady)
+    for batch in stream * 4:
+        adapter(batch)
+    known, images = domain_values(adapter.model), adapter.domain_images
+    for batch in stream[:2]:
+        adapter(1 - batch)
+    assert adapter.domain_images < images
+    assert adapter.parked.values is not None
+    torch.testing.assert_close(adapter.parked.values, known, rtol=0, atol=0)
+    for batch in torch.cat(stream).split(size):  # few images cannot show that a domain has come back
+        adapter(batch)
+    assert (adapter.domain_images > images) == returns
+
+
+def test_outliers_and_blank_images_leave_no_trace(model: nn.Module, stream: list[Tensor]) -> None:
+    undisturbed, disturbed = ttc.adapt(model, "steady"), ttc.adapt(model, "steady")
+    for batch in stream:
+        torch.testing.assert_close(disturbed(batch), undisturbed(batch), rtol=0, atol=0)
+        disturbed(torch.zeros_like(batch))
+        disturbed(torch.full_like(batch, 0.5))
+        disturbed(batch * 8)
+    for batch in stream:
+        torch.testing.assert_close(disturbed(batch), undisturbed(batch), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

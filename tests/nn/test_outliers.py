@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ttc.nn import EmaNorm, RunningNorm, track_statistics
-from ttc.nn.outliers import FAR, FEWEST, MAX_MOVE, OutlierCheck, bounded_move, channel_distances, distance
+from ttc.nn.outliers import FAR, FEWEST, MAX_MOVE, OutlierCheck, bounded_move, channel_distances, distance, is_blank
 
 EPS = 1e-5
 MAKERS: list[Callable[[nn.BatchNorm2d], EmaNorm | RunningNorm]] = [
@@ -117,6 +117,27 @@ def test_a_lasting_change_and_ordinary_batches_contradict_nothing() -> None:
         check.include(batch)
     assert check.is_contradicted_by(images(4)) is False  # the noise was confirmed, this may be the outlier
     assert FAR > 0
+
+
+@pytest.mark.parametrize("kind", ["black", "x 4", "negative"])
+def test_a_batch_far_from_the_last_one_waits_for_another_like_it(kind: str) -> None:
+    check = OutlierCheck()
+    assert not check.is_unconfirmed(OUTLIERS[kind](images(0)))  # the first batch has nothing to be compared with
+    check.include(images(0))
+    assert not check.is_unconfirmed(images(1))
+    far = OUTLIERS[kind](images(2))
+    assert check.is_unconfirmed(far)
+    assert not check.is_unconfirmed(far[: FEWEST - 1])
+    check.include(far)
+    assert not check.is_unconfirmed(images(4))  # it was an outlier: the stream continues
+    assert not check.is_unconfirmed(OUTLIERS[kind](images(3)))
+
+
+def test_images_are_blank_if_all_of_them_have_one_colour() -> None:
+    colours = torch.rand(4, 3, 1, 1)
+    assert is_blank(colours.expand(4, 3, 8, 8))
+    assert is_blank(torch.zeros(2, 3, 8))
+    assert not is_blank(torch.cat([colours.expand(4, 3, 8, 8), torch.rand(1, 3, 8, 8)]))
 
 
 def test_small_batches_and_other_channels_are_not_compared() -> None:

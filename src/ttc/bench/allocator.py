@@ -11,7 +11,7 @@ def reuse_memory() -> bool:
     """Let this process keep the memory of one batch for the next.
 
     The C library returns large tensors to the system as soon as they are freed, and the system clears the memory of the
-    next ones page by page: with images of ImageNet's size that is half of the time. Kept memory is given back when the
+    next ones page by page: with images of ImageNet's size that is up to half of the time. Kept memory is given back when the
     process ends, so this is for processes that do nothing else.
 
     Returns:

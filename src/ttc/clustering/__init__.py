@@ -21,7 +21,7 @@ from ttc.clustering.penalty import FisherPenalty, Penalty
 from ttc.clustering.selection import BelowMeanEntropy, ClassBalanced, NotSingle, ReliableAndDiverse, SelectAll, Selector
 from ttc.clustering.stored_neighbour import StoredNeighbour
 from ttc.clustering.strong_view import strong_view
-from ttc.clustering.supports import Supports, initial_supports, prototype_cosines, supports_per_class
+from ttc.clustering.supports import Supports, initial_supports, plausible_rows, prototype_cosines, supports_per_class
 from ttc.clustering.teacher import (
     restore_randomly_,
     soft_cross_entropy,
@@ -101,6 +101,7 @@ __all__ = [
     "initial_supports",
     "mean_of_probabilities",
     "mean_of_views",
+    "plausible_rows",
     "prototype_cosines",
     "random_flip",
     "random_resized_crop",

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,7 +53,15 @@ class ClusteringAdapter(Adapter):
         penalty: Maps the model to a scalar that is added to the loss of every batch with a selected sample.
     """
 
-    state_attributes = ("model", "updater", "select", "views", "losses", "unselected", "penalty")
+    state_attributes: ClassVar[tuple[str, ...]] = (
+        "model",
+        "updater",
+        "select",
+        "views",
+        "losses",
+        "unselected",
+        "penalty",
+    )
 
     def __init__(
         self,

@@ -13,6 +13,11 @@ from ttc.errors import TTCError
 MAX_SPREAD = 100.0  # between the logits of an image; a probability ratio of exp(100) is no prediction
 
 
+def plausible_rows(logits: Tensor) -> Tensor:
+    """Tell for each sample (N,) whether its logits (N, K) can be a prediction, and are not absurd."""
+    return logits.amax(1) - logits.amin(1) <= MAX_SPREAD
+
+
 class Supports(NamedTuple):
     """A support set: features (S, D), labels (S,), entropies (S,), and where a method needs them logits (S, K)."""
 
@@ -43,7 +48,7 @@ class Supports(NamedTuple):
             logits: (N, K).
             with_logits: Whether to store the logits too.
         """
-        stored = logits.amax(1) - logits.amin(1) <= MAX_SPREAD
+        stored = plausible_rows(logits)
         return cls.of(features[stored], logits[stored], with_logits=with_logits)
 
     def joined(self, new: "Supports", per_class: int | None, num_classes: int) -> "Supports":

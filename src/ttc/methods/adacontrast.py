@@ -11,14 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttc.clustering import Normalize, OptimizerFactory, Updater, random_flip, strong_view, update_average_
-from ttc.core import Adapter, Classifier, Prediction, require_finite, seeded_generator
+from ttc.core import Classifier, Prediction, require_finite, seeded_generator
 from ttc.errors import TTCError
+from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_parameters, track_statistics
+from ttc.nn.outliers import OutlierCheck
 
 
-class AdaContrast(Adapter):
+class AdaContrast(CautiousAdapter):
     """Learns from pseudo-labels and from the contrast between two strong views, then predicts again.
+
+    Ours: a batch far from those before is not learned from until another like it comes
+    (:class:`ttc.methods.cautious.CautiousAdapter`).
 
     Args:
         model: The query network, a prepared copy with :class:`ttc.nn.RunningNorm`.
@@ -34,7 +39,7 @@ class AdaContrast(Adapter):
 
     state_attributes = (
         *("model", "key", "updater", "queue", "queue_labels", "bank_features", "bank_probabilities"),
-        *("seen", "calls"),
+        *("seen", "calls", "check"),
     )
     resizable_attributes = ("queue", "queue_labels", "bank_features", "bank_probabilities")
 
@@ -57,6 +62,7 @@ class AdaContrast(Adapter):
         self.neighbours, self.refine_after, self.capacity = neighbours, refine_after, capacity
         self.normalize, self.seed = normalize, seed
         self.seen = self.calls = 0
+        self.check = OutlierCheck()
         rows = model.head_weight.detach()  # (K, D)
         generator = seeded_generator(seed, 0)
         self.queue = F.normalize(torch.randn(capacity, rows.shape[1], generator=generator)).to(rows)
@@ -64,7 +70,7 @@ class AdaContrast(Adapter):
         self.bank_features = rows.new_empty(0, rows.shape[1])
         self.bank_probabilities = rows.new_empty(0, len(rows))
 
-    def adapt(self, x: Tensor) -> Tensor:
+    def learn(self, x: Tensor) -> Tensor:
         """Return the logits after the update, with the running statistics."""
         generator = seeded_generator(self.seed, self.calls)
         weak = random_flip(x, generator)

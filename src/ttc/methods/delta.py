@@ -6,6 +6,8 @@ Zhao, Chen and Xia, "DELTA: Degradation-Free Fully Test-Time Adaptation", ICLR 2
 from functools import partial
 from typing import Literal
 
+from torch import Tensor
+
 from ttc.clustering import (
     ClassBalanced,
     ClusteringAdapter,
@@ -16,8 +18,33 @@ from ttc.clustering import (
     default_optimizer,
 )
 from ttc.core import Classifier
+from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import BatchRenorm, BatchStatisticsNorm, copy_with_trainable_norms
+from ttc.nn.outliers import OutlierCheck
+
+
+class Delta(CautiousAdapter, ClusteringAdapter):
+    """TENT or ETA as configured by :func:`delta`, whose running statistics no single batch ruins.
+
+    Ours: a batch far from those before is not learned from until another like it comes
+    (:class:`ttc.methods.cautious.CautiousAdapter`).
+
+    Args:
+        model: A prepared copy.
+        optimizer: Makes the optimizer.
+        select: The weight of each sample.
+    """
+
+    state_attributes = (*ClusteringAdapter.state_attributes, "check")
+
+    def __init__(self, model: Classifier, optimizer: OptimizerFactory, *, select: Selector) -> None:
+        super().__init__(model, optimizer, select=select)
+        self.check = OutlierCheck()
+
+    def learn(self, x: Tensor) -> Tensor:
+        """Run one cycle of clustering."""
+        return ClusteringAdapter.adapt(self, x)
 
 
 def delta(
@@ -31,7 +58,7 @@ def delta(
     frequency_decay: float = 0.95,
     entropy_margin: float | None = None,
     redundancy_margin: float | None = None,
-) -> ClusteringAdapter:
+) -> Delta:
     """DELTA: TENT or ETA with running statistics and with weights against classes that dominate.
 
     Zhao, Chen and Xia, "DELTA: Degradation-Free Fully Test-Time Adaptation", ICLR 2023. Two parts:
@@ -66,9 +93,7 @@ def delta(
     if reweight:
         select = ClassBalanced(select, decay=frequency_decay)
     statistics = partial(BatchRenorm, decay=decay) if renormalize else BatchStatisticsNorm
-    return ClusteringAdapter(
-        copy_with_trainable_norms(model, statistics), optimizer or default_optimizer(classes), select=select
-    )
+    return Delta(copy_with_trainable_norms(model, statistics), optimizer or default_optimizer(classes), select=select)
 
 
 METHOD = Method(

@@ -15,17 +15,23 @@ from ttc.clustering import (
     Normalize,
     OptimizerFactory,
     Updater,
+    plausible_rows,
     soft_cross_entropy,
     update_average_,
 )
-from ttc.core import Adapter, Classifier, ExportParts, SmallBatches, require_finite, seeded_generator
+from ttc.core import Classifier, ExportParts, SmallBatches, require_finite, seeded_generator
 from ttc.errors import TTCError
+from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import RobustNorm, copy_with_trainable_norms, track_statistics
+from ttc.nn.outliers import OutlierCheck
 
 
-class RoTTA(Adapter):
+class RoTTA(CautiousAdapter):
     """Predicts with the teacher, stores images in a memory and learns from the memory every ``period`` images.
+
+    Ours: images with absurd logits are not stored (:func:`ttc.clustering.plausible_rows`), and a batch far from
+    those before not until another like it comes (:class:`ttc.methods.cautious.CautiousAdapter`).
 
     Args:
         model: The student, a prepared copy with :class:`ttc.nn.RobustNorm`.
@@ -37,7 +43,7 @@ class RoTTA(Adapter):
         seed: The seed of augmentations.
     """
 
-    state_attributes = ("model", "teacher", "updater", "memory", "count", "updates")
+    state_attributes = ("model", "teacher", "updater", "memory", "count", "updates", "check")
 
     def __init__(
         self,
@@ -56,16 +62,21 @@ class RoTTA(Adapter):
         self.momentum, self.period = momentum, period
         self.augment, self.seed = augment, seed
         self.count = self.updates = 0  # images seen, updates made
+        self.check = OutlierCheck()
 
-    def adapt(self, x: Tensor) -> Tensor:
+    def learn(self, x: Tensor) -> Tensor:
         """Return the teacher's logits from before the updates that this batch leads to."""
         logits = self.infer(x)
         probability = logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(1)
         uncertainties = -(probability * (probability + 1e-6).log()).sum(1)
-        for image, label, uncertainty in zip(x, logits.argmax(1).tolist(), uncertainties.tolist(), strict=True):
-            self.memory.add(image, label, uncertainty)
+        plausible = plausible_rows(logits).tolist()
+        for image, label, uncertainty, stored in zip(
+            x, logits.argmax(1).tolist(), uncertainties.tolist(), plausible, strict=True
+        ):
+            if stored:
+                self.memory.add(image, label, uncertainty)
             self.count += 1
-            if self.count % self.period == 0:
+            if self.count % self.period == 0 and len(self.memory):
                 self._update()
         return logits
 

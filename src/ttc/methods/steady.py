@@ -21,19 +21,26 @@ from ttc.clustering import (
     mean_of_views,
     softmax_entropy,
 )
-from ttc.core import Adapter, Classifier, freeze_statistics, require_finite
+from ttc.core import Classifier, freeze_statistics, require_finite
 from ttc.core.statistics import norm_layers
 from ttc.errors import TTCError
+from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import (
     BatchStatisticsNorm,
+    ParkedDomain,
     PooledNorm,
     copy_with_trainable_norms,
-    restart_changed_pools_,
+    domain_values,
+    pools_have_changed,
+    restart_pools_,
+    set_domain_values_,
     set_pool_tolerance_,
 )
+from ttc.nn.outliers import OutlierCheck
 
 SAMPLES_PER_STEP = 100
+FEWEST_TO_RETURN = 16  # images in a batch that can show that a domain has come back
 WARM_UP = 2000  # images of a domain that are all learned from, whatever the budget
 IMAGES_PER_CLASS = 10  # over how many images per class predictions are balanced
 LARGE = 500  # classes from which on the paper takes SGD
@@ -43,8 +50,10 @@ CORRELATED_TOLERANCE = 28.0  # the same where neighbouring images share classes,
 CORRELATED_CAUTION = 0.8  # the part of the learning rate that is left out there
 
 
-class Steady(Adapter):
+class Steady(CautiousAdapter):
     """Assigns labels with pooled statistics and an estimated class prior, and learns from them in steps of 100 images.
+
+    Outliers and blank images leave no trace (:class:`ttc.methods.cautious.CautiousAdapter`).
 
     Args:
         model: A prepared copy.
@@ -57,7 +66,9 @@ class Steady(Adapter):
         learn_every: Learn from every so many batches once 2,000 images of a domain are learned from; 0 never learns.
     """
 
-    state_attributes = ("model", "updater", "prior", "weigh", "balance", "batches", "domain_images")
+    state_attributes = ("model", "updater", "prior", "weigh", "balance", "parked", "check", "batches", "domain_images")
+
+    limit = 0.8  # clean images and corruptions at severity 5 are up to 0.62 apart, but for contrast
 
     def __init__(
         self,
@@ -76,18 +87,18 @@ class Steady(Adapter):
         self.prior, self.weigh, self.balance = prior, weigh, balance
         self.pull, self.learn_every = pull, learn_every
         self.batches = 0
-        self.domain_images = 0  # since the last restart
+        self.parked, self.check = ParkedDomain(), OutlierCheck()
+        self.domain_images = 0  # of the present domain
 
-    def adapt(self, x: Tensor) -> Tensor:
+    def learn(self, x: Tensor) -> Tensor:
         """Return the corrected logits (N, K) from before the update."""
         due = self.domain_images < WARM_UP or (self.batches + 1) % max(1, self.learn_every) == 0
         learns = due and self.learn_every > 0
         with torch.set_grad_enabled(learns):
+            before = domain_values(self.model)
             logits = self._logits(x)
-            if restart_changed_pools_(self.model):
-                self._return_to_source()
-                with freeze_statistics(self.model):  # the restarted pools contain the batch already
-                    logits = self._logits(x)
+            if pools_have_changed(self.model):
+                logits = self._change_domain(x, before)
         self.batches += 1
         self.domain_images += len(x)
         prior = self._prior(logits, update=True)
@@ -140,11 +151,28 @@ class Steady(Adapter):
             if parameter.requires_grad:
                 parameter.lerp_(source[name].to(parameter), fraction)
 
-    def _return_to_source(self) -> None:
-        """Forget what was learned: it belongs to the domain that has ended."""
-        self._pull_to_source(1.0)
+    def _change_domain(self, x: Tensor, before: Tensor) -> Tensor:
+        """Leave the domain, whose values were ``before``, and return the logits of the batch that belongs to another.
+
+        That is the domain before, if its pools explain the batch; else one to be learned from the source on.
+        """
+        returned, contained = None, domain_values(self.model)
+        if self.parked.values is not None and len(x) >= FEWEST_TO_RETURN:
+            set_domain_values_(self.model, self.parked.values)
+            logits = self._logits(x)
+            if not pools_have_changed(self.model):
+                returned = logits
+        images = 0 if returned is None else self.parked.images
+        self.parked.park(before, self.domain_images)
+        self.domain_images = images
         self.updater.reset()
-        self.domain_images = 0
+        if returned is not None:
+            return returned
+        set_domain_values_(self.model, contained)
+        restart_pools_(self.model)
+        self._pull_to_source(1.0)
+        with freeze_statistics(self.model):  # the restarted pools contain the batch already
+            return self._logits(x)
 
 
 def steady(
@@ -168,8 +196,9 @@ def steady(
     over 100 images (10 per class, if that is more) towards equally frequent classes. One step per 100 images,
     accumulated over smaller batches; after it, parameters return to those of the source by ``pull``. When statistics
     leave what the pools explain, all pools restart, from the source parameters, and the batch that showed it is
-    predicted again. Where neighbouring images share classes, which the prior finds out, the learning rate is a fifth
-    and pools tolerate more.
+    predicted again; where the pools of the domain before explain it (16 images or more), the stream has returned there,
+    and so do pools and parameters. Where neighbouring images share classes, which the prior finds out, the learning
+    rate is a fifth and pools tolerate more.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no
     statistics to pool, and everything else is the same. Not a published method.

@@ -21,11 +21,13 @@ from ttc.clustering import (
     update_average_,
 )
 from ttc.clustering.adversarial_augmentation import PAIRS, random_signs
-from ttc.core import Adapter, Classifier, ExportParts, Part, require_finite, seeded_generator
+from ttc.core import Classifier, ExportParts, Part, require_finite, seeded_generator
 from ttc.errors import TTCError
+from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_parameters, track_statistics
 from ttc.nn.norm_inputs import NormInputs, mean_distance
+from ttc.nn.outliers import OutlierCheck
 
 
 class Labels(NamedTuple):
@@ -46,8 +48,11 @@ class HardImages(Part):
         self.updater = Updater(policy.parameters(), optimizer)
 
 
-class TeSLA(Adapter):
+class TeSLA(CautiousAdapter):
     """Teaches a student with its moving average on easy and on hard images; the teacher predicts.
+
+    Ours: a batch far from those before is not learned from until another like it comes
+    (:class:`ttc.methods.cautious.CautiousAdapter`).
 
     Args:
         model: The student, a prepared copy with :class:`ttc.nn.RunningNorm`.
@@ -59,7 +64,7 @@ class TeSLA(Adapter):
         seed: The seed of views and augmentations.
     """
 
-    state_attributes = ("model", "teacher", "updater", "hard", "calls")
+    state_attributes = ("model", "teacher", "updater", "hard", "calls", "check")
 
     def __init__(
         self,
@@ -78,8 +83,9 @@ class TeSLA(Adapter):
         self.updater, self.hard = updater, hard
         self.momentum, self.easy_views, self.hard_weight = momentum, easy_views, hard_weight
         self.seed, self.calls = seed, 0
+        self.check = OutlierCheck()
 
-    def adapt(self, x: Tensor) -> Tensor:
+    def learn(self, x: Tensor) -> Tensor:
         """Return the teacher's logits after the update."""
         generator = seeded_generator(self.seed, self.calls)
         labels = self._labels(x, generator)

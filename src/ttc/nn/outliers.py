@@ -5,7 +5,8 @@ the last batch bounded, and, if the last batch contradicted the one before, the 
 next batch decides which of the three to continue from, by its distance to what each of them claims the stream to be.
 Where batches confirm each other, the first is always chosen, and the statistics are plain running ones.
 
-Where features or images are stored instead, :class:`OutlierCheck` tells which batch to drop, from pixels alone.
+Where features or images are stored instead, :class:`OutlierCheck` tells which batch to drop, from pixels alone; and
+where everything that a batch taught would have to be undone, which batch not to learn from before the next confirms it.
 """
 
 import torch
@@ -21,6 +22,7 @@ MAX_MOVE = 0.003  # of a channel by a batch that the next ones contradict, in st
 MARGIN = 1 / 2  # how much nearer an alternative must be: batches of one stream differ by chance
 SAME = 1e-3  # batches nearer than this are one batch shown twice: it does not confirm itself
 FAR = 0.4  # distance of pixels from which a batch can be an outlier; clean batches of 8 images stay below 0.34
+VERY_FAR = 1.3  # distance from which one batch alone is not learned from; clean images and contrast 5 have 1.26
 FEWEST = 8  # images in a batch that is compared: single images differ by nature
 PIXEL_EPS = 1e-5  # about the square of a grey level
 
@@ -92,6 +94,12 @@ def _select(condition: Tensor, one: Pair, other: Pair) -> Pair:
     return mean, variance
 
 
+def is_blank(x: Tensor) -> bool:
+    """Tell whether no image of a batch (N, C, ...) has any content: each channel has one value."""
+    pixels = x.detach().flatten(2)
+    return bool((pixels == pixels[:, :, :1]).all())
+
+
 class OutlierCheck(Part):
     """Tells from pixels whether the last batch was an outlier: the next one resembles those before it instead.
 
@@ -118,8 +126,21 @@ class OutlierCheck(Part):
         to_last, to_before = (_pixel_distance(new, old) for old in (self.last, self.before))
         return to_last > FAR and to_before < MARGIN * to_last
 
+    def is_unconfirmed(self, x: Tensor, limit: float = VERY_FAR) -> bool:
+        """Tell whether a new batch (N, C, ...) is so far from the last two that another like it should come first.
+
+        Args:
+            x: The batch.
+            limit: The distance from which it is.
+        """
+        known = [batch for batch in (self.last, self.before) if batch is not None and batch.shape[1] == 2 * x.shape[1]]
+        if len(x) < FEWEST or self.last is None or not known:
+            return False
+        new = _pixel_statistics(x)
+        return min(_pixel_distance(new, batch) for batch in known) > limit
+
     def include(self, x: Tensor) -> None:
-        """Include a batch (N, C, ...) that was stored."""
+        """Include a batch (N, C, ...) that was stored, or was not learned from."""
         if self.last is not None and not self.is_contradicted_by(x):
             self.before = self.last if self.last.shape[1] == 2 * x.shape[1] else None
         self.last = _pixel_statistics(x) if len(x) >= FEWEST else None

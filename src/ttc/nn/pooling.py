@@ -182,24 +182,27 @@ class _Renormalize(torch.autograd.Function):
         return to_x, ratio * to_weight + shift * to_bias, to_bias, None, None, None, None, None
 
 
-def restart_changed_pools_(model: nn.Module) -> bool:
-    """Restart all pools of a model if it meets a new domain; return whether.
+def pools_have_changed(model: nn.Module) -> bool:
+    """Tell whether the last batch belongs to another domain than the pools of a model.
 
     It does when the geometric mean of 1 + r / tolerance over the layers is beyond 1.5, with r the last distance. A new
     domain moves all layers, or some very far; what the model itself learns moves a few by several tolerances.
 
     Args:
-        model: A model with :class:`PooledNorm` layers; without them there is nothing to restart.
+        model: A model with :class:`PooledNorm` layers; without them nothing can change.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, PooledNorm)]
     if not layers:
         return False
     distances = torch.stack([layer.distance / layer.tolerance for layer in layers])
-    if not bool(distances.log1p().mean().exp() > CHANGED):
-        return False
-    for layer in layers:
-        layer.restart_()
-    return True
+    return bool(distances.log1p().mean().exp() > CHANGED)
+
+
+def restart_pools_(model: nn.Module) -> None:
+    """Restart all pools of a model, in place."""
+    for layer in model.modules():
+        if isinstance(layer, PooledNorm):
+            layer.restart_()
 
 
 def set_pool_tolerance_(model: nn.Module, tolerance: float) -> None:

@@ -1,0 +1,47 @@
+"""The domain before the last change of a stream, to return to."""
+
+import torch
+from torch import Tensor, nn
+
+from ttc.core.part import Part
+from ttc.nn.pooling import PooledNorm
+
+POOL = ("mean", "variance", "recent_mean", "recent_variance", "spread", "images")
+
+
+class ParkedDomain(Part):
+    """What a model knew of the domain it left: trainable parameters and pools, or nothing yet.
+
+    Attributes:
+        values: What :func:`domain_values` returned.
+        images: How many images of the domain were seen.
+    """
+
+    state_attributes = ("values", "images")
+
+    def __init__(self) -> None:
+        self.values: Tensor | None = None
+        self.images = 0
+
+    def park(self, values: Tensor, images: int) -> None:
+        """Remember a domain in place of the one before."""
+        self.values, self.images = values, images
+
+
+def domain_values(model: nn.Module) -> Tensor:
+    """Return the trainable parameters and the pools of all :class:`PooledNorm` of a model, as one vector."""
+    return torch.cat([tensor.detach().flatten().double() for tensor in _domain_tensors(model)])
+
+
+@torch.no_grad()
+def set_domain_values_(model: nn.Module, values: Tensor) -> None:
+    """Restore what :func:`domain_values` returned for a model of the same form, in place."""
+    tensors = _domain_tensors(model)
+    for tensor, part in zip(tensors, values.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
+
+
+def _domain_tensors(model: nn.Module) -> list[Tensor]:
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    layers = [layer for layer in model.modules() if isinstance(layer, PooledNorm)]
+    return [*trained, *(getattr(layer, name) for layer in layers for name in POOL)]
