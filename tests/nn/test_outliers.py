@@ -137,6 +137,7 @@ def test_images_are_blank_if_all_of_them_have_one_colour() -> None:
     colours = torch.rand(4, 3, 1, 1)
     assert is_blank(colours.expand(4, 3, 8, 8))
     assert is_blank(torch.zeros(2, 3, 8))
+    assert not is_blank(torch.zeros(2, 3))  # vectors, of which each value is a channel
     assert not is_blank(torch.cat([colours.expand(4, 3, 8, 8), torch.rand(1, 3, 8, 8)]))
 
 

@@ -11,8 +11,8 @@ def reuse_memory() -> bool:
     """Let this process keep the memory of one batch for the next.
 
     The C library returns large tensors to the system as soon as they are freed, and the system clears the memory of the
-    next ones page by page: with images of ImageNet's size that is up to half of the time. Kept memory is given back when the
-    process ends, so this is for processes that do nothing else.
+    next ones page by page: with images of ImageNet's size that is up to half of the time. Kept memory is given back
+    when the process ends, so this is for processes that do nothing else.
 
     Returns:
         Whether the allocator took the settings; other systems than Linux with glibc keep their own.

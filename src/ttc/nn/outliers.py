@@ -95,7 +95,9 @@ def _select(condition: Tensor, one: Pair, other: Pair) -> Pair:
 
 
 def is_blank(x: Tensor) -> bool:
-    """Tell whether no image of a batch (N, C, ...) has any content: each channel has one value."""
+    """Tell whether no image of a batch (N, C, ...) has any content: each channel has one value; vectors always have."""
+    if x.ndim < 3:
+        return False
     pixels = x.detach().flatten(2)
     return bool((pixels == pixels[:, :, :1]).all())
 
