@@ -110,17 +110,9 @@ class _ConvGradient(torch.autograd.Function):
         last = gradient.is_contiguous(memory_format=torch.channels_last)
         layout = torch.channels_last if last else torch.contiguous_format
         x = torch.empty(ctx.shape, dtype=gradient.dtype, device=gradient.device, memory_format=layout)  # never read
+        geometry = map(_pair, (layer.stride, layer.padding, layer.dilation))
         back = torch.ops.aten.convolution_backward(
-            *(
-                gradient,
-                x,
-                layer.weight,
-                None,
-                *map(_pair, (layer.stride, layer.padding, layer.dilation)),
-                False,
-                [0, 0],
-            ),
-            *(layer.groups, [True, False, False]),
+            gradient, x, layer.weight, None, *geometry, False, [0, 0], layer.groups, [True, False, False]
         )
         return back[0], None, None
 

@@ -156,7 +156,8 @@ class _Binding:
             reshapes = is_reshaping_view(node, self.program, self.network)
             return partial(_call_method, "reshape" if reshapes else node.target)
         assert node.function is not None
-        return conv2d if node.function in CONVOLUTIONS else node.function
+        plain = node.function in CONVOLUTIONS and len(node.args) > 1  # not with the input by its name
+        return conv2d if plain else node.function
 
     def _layer(self, node: Node) -> nn.Module:
         return self.network.get_submodule(node.target)
