@@ -81,6 +81,17 @@ def test_explanations_are_confirmed_or_dropped_by_numbers() -> None:
     assert line(text, "ETA 4.9")[2:] == ["contrast −30.00 ± 0.10 (paper +1.0)", "dropped"]
 
 
+def test_other_statistics_are_compared_on_the_corruptions_that_both_have() -> None:
+    def with_corruptions(findings: Findings, *accuracies: float) -> Findings:
+        names = ("average", *("frost", "fog", "snow")[: len(accuracies)])
+        values = dict(zip(names, map(Value, (0.0, *accuracies)), strict=True))
+        table = ResultTable("cifar100c", "Accuracy", names, {"SOURCE": values, "NORM": values})
+        return replace(findings, tables=(table, *findings.tables[1:]))
+
+    text = page(**{"b": with_corruptions(CIFAR100, 40.0, 50.0, 90.0), "b-none": with_corruptions(UNFIT, 10.0, 11.0)})
+    assert line(text, "SOURCE 8.8")[2].startswith("SOURCE 45.0 → 10.5")
+
+
 def test_costs_may_come_from_cells_of_their_own() -> None:
     text = across_datasets([Column("a", [CIFAR10])], introduction="By hand.", costs=[Column("b", [IMAGENET])])
     assert text.startswith("# Three datasets, real data\n\nBy hand.\n\n")

@@ -25,7 +25,8 @@ def _unfit_statistics(columns: Sequence[Column], variants: Sequence[Column]) -> 
     """With input statistics that do not fit, SOURCE must lose most of its accuracy and NORM little."""
     for column in columns:
         for variant in (one for one in variants if one.title == column.title):
-            numbers = [one.average(row).ours for row in ("SOURCE", "NORM") for one in (column, variant)]
+            pairs = ((column, variant), (variant, column))
+            numbers = [one.average_with(other, row) for row in ("SOURCE", "NORM") for one, other in pairs]
             if None not in numbers:
                 fit, unfit, norm_fit, norm_unfit = (value or 0.0 for value in numbers)
                 levels = f"SOURCE {number(fit)} → {number(unfit)}, NORM {number(norm_fit)} → {number(norm_unfit)}"
