@@ -133,11 +133,11 @@ def test_the_supports_of_an_outlier_are_dropped(
 ) -> None:
     adapter: Any = ttc.adapt(model, method)
     adapter(stream[0])
-    before = adapter.supports
+    before = adapter.memory.supports
     adapter(outlier(stream[1]) * 3)
-    assert len(adapter.supports.features) > len(before.features)
+    assert len(adapter.memory.supports.features) > len(before.features)
     adapter(stream[2])
-    assert all(torch.equal(*pair) for pair in zip(adapter.supports_before[:3], before[:3], strict=True))
+    assert all(torch.equal(*pair) for pair in zip(adapter.memory.before[:3], before[:3], strict=True))
 
 
 def test_a_guarded_stream_continues_after_an_extreme_batch(model: nn.Module, stream: list[Tensor]) -> None:

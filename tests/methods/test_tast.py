@@ -66,7 +66,7 @@ def test_with_one_neighbour_a_sample_labels_itself(model: nn.Module, stream: lis
     found = adapter(stream[0])
     with torch.no_grad():
         features = adapter.model(stream[0]).features
-        supports = [(f, int(label), 0.0) for f, label in zip(*adapter.supports[:2], strict=True)]
+        supports = [(f, int(label), 0.0) for f, label in zip(*adapter.memory.supports[:2], strict=True)]
         expected = torch.stack([head_logits(heads, e, features, supports).softmax(1) for e in range(20)]).mean(0)
     torch.testing.assert_close(found.exp(), expected, rtol=1e-4, atol=1e-5)
 

@@ -97,7 +97,7 @@ def test_the_memory_is_bounded(model: nn.Module, stream: list[Tensor]) -> None:
     adapter: Any = ttc.adapt(model, "tsd", filter_size=2)
     for batch in stream:
         adapter(batch)
-    assert len(adapter.supports.features) <= 8
+    assert len(adapter.memory.supports.features) <= 8
 
 
 def test_tsd_rejects_no_neighbours(model: nn.Module) -> None:

@@ -120,7 +120,7 @@ def test_single_images_teach_as_batches_of_the_window_do(name: str, model: nn.Mo
     for key, value in expected["model"].items():
         assert torch.equal(state["model"][key], value), key
     if name == "t3a":
-        assert torch.equal(state["supports"][0], expected["supports"][0])
+        assert torch.equal(state["memory"]["supports"][0], expected["memory"]["supports"][0])
 
 
 def test_large_batches_pass_untouched(model: nn.Module, labelled: Images) -> None:

@@ -4,7 +4,7 @@ Iwasawa and Matsuo, "Test-Time Classifier Adjustment Module for Model-Agnostic D
 """
 
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ttc.clustering import Supports, initial_supports, supports_per_class
 from ttc.core import Adapter, Classifier, ExportParts, require_finite
 from ttc.methods.method import Method
+from ttc.methods.support_memory import SupportMemory
 from ttc.nn import frozen_copy
-from ttc.nn.outliers import OutlierCheck
 
 
 class T3A(Adapter):
@@ -22,58 +22,42 @@ class T3A(Adapter):
 
     Scores are not calibrated logits. Differs from the original: ``filter_size=None`` really keeps all supports, a class
     without supports gets the lowest finite score instead of zero, images with absurd logits become no supports, and the
-    supports of an outlier among alike batches are dropped (:class:`ttc.nn.outliers.OutlierCheck`).
+    supports of an outlier among alike batches are dropped (:class:`ttc.methods.support_memory.SupportMemory`).
 
     Args:
         model: A prepared, frozen copy.
         filter_size: M, the supports of lowest entropy to keep per class; None keeps all.
     """
 
-    state_attributes = ("model", "supports", "supports_before", "check")
-    resizable_attributes = ("supports", "supports_before")
+    state_attributes = ("model", "memory")
 
     def __init__(self, model: Classifier, filter_size: int | None) -> None:
         super().__init__(model)
-        self.filter_size = filter_size
-        self.supports = self.supports_before = initial_supports(model)  # with and without the last batch
-        self.check = OutlierCheck()
+        self.memory = SupportMemory(initial_supports(model), filter_size, model.num_classes)
 
     @torch.no_grad()
     def adapt(self, x: Tensor) -> Tensor:
         """Add the batch to the supports and return the scores (N, K)."""
         logits, features = self.model(x)
         new = Supports.plausible(features, require_finite(logits))
-        self.supports_before = self._stored(x)
-        self.supports = self.supports_before.joined(new, self.filter_size, self.model.num_classes)
-        self.check.include(x)
-        return self._scores(features, self.supports)
-
-    def check_state(self, state: dict[str, Any]) -> None:
-        """Check that there is a label and an entropy for each support."""
-        for name in ("supports", "supports_before"):
-            features, labels, entropy = state[name][:3]
-            known = bool(((labels >= 0) & (labels < self.model.num_classes)).all())
-            if not (len(features) == len(labels) == len(entropy) and known):
-                raise ValueError("features, labels and entropies of the supports do not belong together")
+        supports = self.memory.joined(x, new)
+        self.memory.store(x, supports)
+        return self._scores(features, supports)
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the scores (N, K) with the supports as they are."""
         logits, features = self.model(x)
         require_finite(logits)
-        return self._scores(features, self._stored(x))
+        return self._scores(features, self.memory.known_at(x))
 
     @torch.no_grad()
     def export_parts(self) -> ExportParts:
         """Return the prototypes as a linear head; a class without supports has the lowest finite bias."""
-        prototypes, supported = self._prototypes(self.supports)
+        prototypes, supported = self._prototypes(self.memory.supports)
         head = nn.Linear(prototypes.shape[1], len(prototypes), device=prototypes.device, dtype=prototypes.dtype)
         head.weight.copy_(prototypes)
         head.bias.zero_().masked_fill_(~supported, torch.finfo(prototypes.dtype).min)
         return ExportParts(head=head)
-
-    def _stored(self, x: Tensor) -> Supports:
-        """Return the supports, without those of the last batch if ``x`` shows it to be an outlier."""
-        return self.supports_before if self.check.is_contradicted_by(x) else self.supports
 
     def _scores(self, features: Tensor, supports: Supports) -> Tensor:
         prototypes, supported = self._prototypes(supports)

@@ -15,8 +15,8 @@ from ttc.clustering import OptimizerFactory, Supports, Updater, initial_supports
 from ttc.core import Adapter, Classifier, require_finite, seeded_generator
 from ttc.errors import TTCError
 from ttc.methods.method import Method
+from ttc.methods.support_memory import SupportMemory
 from ttc.nn import frozen_copy
-from ttc.nn.outliers import OutlierCheck
 
 TEMPERATURE = 10.0  # what cosines are multiplied by
 
@@ -51,7 +51,7 @@ class Projections(nn.Module):
 class TAST(Adapter):
     """Trains projections so that a sample is labelled as its nearest supports are; predicts with the latter's labels.
 
-    Ours: the supports of an outlier among alike batches are dropped (:class:`ttc.nn.outliers.OutlierCheck`).
+    Ours: the supports of an outlier are dropped (:class:`ttc.methods.support_memory.SupportMemory`).
 
     Args:
         model: A prepared, frozen copy.
@@ -62,8 +62,7 @@ class TAST(Adapter):
         steps: Steps per batch.
     """
 
-    state_attributes = ("model", "heads", "updater", "supports", "supports_before", "check")
-    resizable_attributes = ("supports", "supports_before")
+    state_attributes = ("model", "heads", "updater", "memory")
 
     def __init__(
         self,
@@ -79,27 +78,25 @@ class TAST(Adapter):
         for name, value in {"neighbours": neighbours, "steps": steps}.items():
             if value < 1:
                 raise TTCError(f"{name} is a positive number, got {value}")
-        self.filter_size, self.neighbours, self.steps = filter_size, neighbours, steps
-        self.supports = self.supports_before = _wide(initial_supports(model))  # with and without the last batch
-        self.check = OutlierCheck()
-        self.heads = heads.to(self.supports.features)
+        self.neighbours, self.steps = neighbours, steps
+        self.memory = SupportMemory(_wide(initial_supports(model)), filter_size, model.num_classes)
+        self.heads = heads.to(self.memory.supports.features)
         self.updater = Updater(self.heads.parameters(), optimizer)
 
     def adapt(self, x: Tensor) -> Tensor:
         """Add the batch to the supports, train the projections, and return log probabilities (N, K)."""
-        features, stored, supports = self._joined(x)
+        features, supports = self._joined(x)
         for _ in range(self.steps):
             targets, outputs = self._labels(features, supports)
             log_probability = self._log_probabilities(features, supports)
             losses = F.kl_div(log_probability, targets, reduction="none").mean((1, 2))  # (E,), over samples and classes
             self.updater(losses.sum(), len(x))
-        self.supports_before, self.supports = stored, supports
-        self.check.include(x)
+        self.memory.store(x, supports)
         return outputs.log().to(x.dtype)
 
     def infer(self, x: Tensor) -> Tensor:
         """Return log probabilities (N, K) with the projections as they are; the batch is no support afterwards."""
-        features, _, supports = self._joined(x)
+        features, supports = self._joined(x)
         return self._labels(features, supports)[1].log().to(x.dtype)
 
     @property
@@ -108,12 +105,11 @@ class TAST(Adapter):
         return True
 
     @torch.no_grad()
-    def _joined(self, x: Tensor) -> tuple[Tensor, Supports, Supports]:
-        """Return the features of a batch, and the supports without it, where an outlier is dropped, and with it."""
+    def _joined(self, x: Tensor) -> tuple[Tensor, Supports]:
+        """Return the features of a batch, and the supports with it."""
         logits, features = self.model(x)
         new = _wide(Supports.plausible(features, require_finite(logits)))
-        stored = self.supports_before if self.check.is_contradicted_by(x) else self.supports
-        return features.to(new.features.dtype), stored, stored.joined(new, self.filter_size, self.model.num_classes)
+        return features.to(new.features.dtype), self.memory.joined(x, new)
 
     @torch.no_grad()
     def _labels(self, features: Tensor, supports: Supports) -> tuple[Tensor, Tensor]:

@@ -14,14 +14,14 @@ from ttc.clustering import OptimizerFactory, Supports, Updater, initial_supports
 from ttc.core import Adapter, Classifier, require_finite
 from ttc.errors import TTCError
 from ttc.methods.method import Method
+from ttc.methods.support_memory import SupportMemory
 from ttc.nn import copy_with_trainable_norms, copy_with_trainable_parameters
-from ttc.nn.outliers import OutlierCheck
 
 
 class TSD(Adapter):
     """Distills the head into prototypes of a feature memory, and aligns predictions with those of near features.
 
-    Ours: the features of an outlier among alike batches are dropped (:class:`ttc.nn.outliers.OutlierCheck`).
+    Ours: the features of an outlier are dropped (:class:`ttc.methods.support_memory.SupportMemory`).
 
     Args:
         model: A prepared copy.
@@ -32,8 +32,7 @@ class TSD(Adapter):
         consistent: Whether only samples on which head and prototypes agree are distilled.
     """
 
-    state_attributes = ("model", "updater", "supports", "supports_before", "check")
-    resizable_attributes = ("supports", "supports_before")
+    state_attributes = ("model", "updater", "memory")
 
     def __init__(
         self,
@@ -48,26 +47,21 @@ class TSD(Adapter):
         super().__init__(model)
         if neighbours < 1:
             raise TTCError(f"neighbours is a positive number, got {neighbours}")
-        self.filter_size, self.alignment, self.neighbours = filter_size, alignment, neighbours
+        self.alignment, self.neighbours = alignment, neighbours
         self.consistent = consistent
-        self.supports = self.supports_before = initial_supports(
-            model, with_logits=True
-        )  # with and without the last batch
-        self.check = OutlierCheck()
+        self.memory = SupportMemory(initial_supports(model, with_logits=True), filter_size, model.num_classes)
         self.updater = Updater(model.parameters(), optimizer)
 
     def adapt(self, x: Tensor) -> Tensor:
         """Store the batch, take a step, and return the logits (N, K) from before the step."""
         logits, features = self.model(x)
         new = Supports.plausible(features.detach(), require_finite(logits).detach(), with_logits=True)
-        stored = self.supports_before if self.check.is_contradicted_by(x) else self.supports
-        supports = stored.joined(new, self.filter_size, self.model.num_classes)
+        supports = self.memory.joined(x, new)
         loss = self._distillation(logits, features, supports)
         if self.alignment:
             loss = loss + self.alignment * self._alignment(logits, features.detach(), supports)
         self.updater(loss, len(x))
-        self.supports_before, self.supports = stored, supports
-        self.check.include(x)
+        self.memory.store(x, supports)
         return logits
 
     def infer(self, x: Tensor) -> Tensor:

@@ -1,0 +1,49 @@
+"""The supports of a stream, from which those of an outlier are dropped."""
+
+from typing import Any
+
+from torch import Tensor
+
+from ttc.clustering import Supports
+from ttc.core import Part
+from ttc.nn.outliers import OutlierCheck
+
+
+class SupportMemory(Part):
+    """Supports, and those from before the last batch: they continue if the next batch shows the last as an outlier.
+
+    Args:
+        supports: The first supports, those of the head.
+        per_class: How many to keep per class, those of lowest entropy; None keeps all.
+        num_classes: K.
+    """
+
+    state_attributes = ("supports", "before", "check")
+    resizable_attributes = ("supports", "before")
+
+    def __init__(self, supports: Supports, per_class: int | None, num_classes: int) -> None:
+        self.supports = self.before = supports
+        self.check = OutlierCheck()
+        self.per_class, self.num_classes = per_class, num_classes
+
+    def known_at(self, x: Tensor) -> Supports:
+        """Return the supports when the images ``x`` come, without those of an outlier."""
+        return self.before if self.check.is_contradicted_by(x) else self.supports
+
+    def joined(self, x: Tensor, new: Supports) -> Supports:
+        """Return the supports with those of the images ``x``; nothing is stored."""
+        return self.known_at(x).joined(new, self.per_class, self.num_classes)
+
+    def store(self, x: Tensor, supports: Supports) -> None:
+        """Store what :meth:`joined` returned for the images ``x``."""
+        self.before, self.supports = self.known_at(x), supports
+        self.check.include(x)
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check that there are a label, an entropy and, where stored, logits for each support."""
+        for name in ("supports", "before"):
+            lengths = {len(values) for values in state[name] if values is not None}
+            labels = state[name][1]
+            known = bool(((labels >= 0) & (labels < self.num_classes)).all())
+            if len(lengths) > 1 or not known:
+                raise ValueError("features, labels and entropies of the supports do not belong together")

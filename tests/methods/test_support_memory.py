@@ -1,0 +1,43 @@
+"""Supports of a stream: those of an outlier are dropped, and a state that does not fit is rejected."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ttc
+from ttc.clustering import Supports
+from ttc.core.state import check_state
+from ttc.methods.support_memory import SupportMemory
+
+
+def supports(count: int, seed: int = 0) -> Supports:
+    generator = torch.Generator().manual_seed(seed)
+    return Supports.of(torch.rand(count, 6, generator=generator), torch.rand(count, 4, generator=generator))
+
+
+def images(seed: int) -> Tensor:
+    small = torch.rand(20, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
+    return nn.functional.interpolate(small, scale_factor=8, mode="bilinear")
+
+
+def test_supports_of_an_outlier_are_dropped_with_the_next_batch() -> None:
+    memory = SupportMemory(supports(4), per_class=None, num_classes=4)
+    for seed, batch in enumerate([images(0), torch.zeros(20, 3, 32, 32)]):
+        memory.store(batch, memory.joined(batch, supports(3, seed)))
+    assert len(memory.supports.features) == 10
+    assert len(memory.known_at(images(1)).features) == 7
+    memory.store(images(1), memory.joined(images(1), supports(2, 2)))
+    assert len(memory.supports.features) == 9
+
+
+@pytest.mark.parametrize("method", ["t3a", "tast", "tsd"])
+def test_supports_that_do_not_belong_together_are_rejected(method: str, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, method)
+    adapter(stream[0])
+    state = adapter.state_dict()
+    check_state(adapter, state)
+    features, labels, *others = state["memory"]["supports"]
+    for wrong in ((features, labels + 4, *others), (features[1:], labels, *others)):
+        state["memory"]["supports"] = wrong
+        with pytest.raises(ValueError, match="do not belong together"):
+            check_state(adapter, state)
