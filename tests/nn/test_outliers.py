@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ttc.core.outlier_check import FAR, FEWEST, OutlierCheck, channel_distances, is_blank
 from ttc.nn import EmaNorm, RunningNorm, track_statistics
-from ttc.nn.outliers import FAR, FEWEST, MAX_MOVE, OutlierCheck, bounded_move, channel_distances, distance, is_blank
+from ttc.nn.outliers import MAX_MOVE, bounded_move, distance
 
 EPS = 1e-5
 MAKERS: list[Callable[[nn.BatchNorm2d], EmaNorm | RunningNorm]] = [

@@ -12,18 +12,18 @@ from torch import Tensor
 
 from ttc.clustering import Normalize, OptimizerFactory, Updater, random_flip, strong_view, update_average_
 from ttc.core import Classifier, Prediction, require_finite, seeded_generator
+from ttc.core.cautious import CautiousAdapter
+from ttc.core.outlier_check import OutlierCheck
 from ttc.errors import TTCError
-from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_parameters, track_statistics
-from ttc.nn.outliers import OutlierCheck
 
 
 class AdaContrast(CautiousAdapter):
     """Learns from pseudo-labels and from the contrast between two strong views, then predicts again.
 
     Ours: a batch far from those before is not learned from until another like it comes
-    (:class:`ttc.methods.cautious.CautiousAdapter`).
+    (:class:`ttc.core.cautious.CautiousAdapter`).
 
     Args:
         model: The query network, a prepared copy with :class:`ttc.nn.RunningNorm`.

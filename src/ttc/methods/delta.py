@@ -18,17 +18,17 @@ from ttc.clustering import (
     default_optimizer,
 )
 from ttc.core import Classifier
-from ttc.methods.cautious import CautiousAdapter
+from ttc.core.cautious import CautiousAdapter
+from ttc.core.outlier_check import OutlierCheck
 from ttc.methods.method import Method
 from ttc.nn import BatchRenorm, BatchStatisticsNorm, copy_with_trainable_norms
-from ttc.nn.outliers import OutlierCheck
 
 
 class Delta(CautiousAdapter, ClusteringAdapter):
     """TENT or ETA as configured by :func:`delta`, whose running statistics no single batch ruins.
 
     Ours: a batch far from those before is not learned from until another like it comes
-    (:class:`ttc.methods.cautious.CautiousAdapter`).
+    (:class:`ttc.core.cautious.CautiousAdapter`).
 
     Args:
         model: A prepared copy.

@@ -20,18 +20,18 @@ from ttc.clustering import (
     update_average_,
 )
 from ttc.core import Classifier, ExportParts, SmallBatches, require_finite, seeded_generator
+from ttc.core.cautious import CautiousAdapter
+from ttc.core.outlier_check import OutlierCheck
 from ttc.errors import TTCError
-from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import RobustNorm, copy_with_trainable_norms, track_statistics
-from ttc.nn.outliers import OutlierCheck
 
 
 class RoTTA(CautiousAdapter):
     """Predicts with the teacher, stores images in a memory and learns from the memory every ``period`` images.
 
     Ours: images with absurd logits are not stored (:func:`ttc.clustering.plausible_rows`), and a batch far from
-    those before not until another like it comes (:class:`ttc.methods.cautious.CautiousAdapter`).
+    those before not until another like it comes (:class:`ttc.core.cautious.CautiousAdapter`).
 
     Args:
         model: The student, a prepared copy with :class:`ttc.nn.RobustNorm`.

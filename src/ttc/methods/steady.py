@@ -22,9 +22,10 @@ from ttc.clustering import (
     softmax_entropy,
 )
 from ttc.core import Classifier, freeze_statistics, require_finite
+from ttc.core.cautious import CautiousAdapter
+from ttc.core.outlier_check import OutlierCheck
 from ttc.core.statistics import norm_layers
 from ttc.errors import TTCError
-from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import (
     BatchStatisticsNorm,
@@ -37,7 +38,6 @@ from ttc.nn import (
     set_domain_values_,
     set_pool_tolerance_,
 )
-from ttc.nn.outliers import OutlierCheck
 
 SAMPLES_PER_STEP = 100
 FEWEST_TO_RETURN = 16  # images in a batch that can show that a domain has come back
@@ -53,7 +53,7 @@ CORRELATED_CAUTION = 0.8  # the part of the learning rate that is left out there
 class Steady(CautiousAdapter):
     """Assigns labels with pooled statistics and an estimated class prior, and learns from them in steps of 100 images.
 
-    Outliers and blank images leave no trace (:class:`ttc.methods.cautious.CautiousAdapter`).
+    Outliers and blank images leave no trace (:class:`ttc.core.cautious.CautiousAdapter`).
 
     Args:
         model: A prepared copy.

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc.clustering import Supports, initial_supports, supports_per_class
+from ttc.clustering.support_memory import SupportMemory
 from ttc.core import Adapter, Classifier, ExportParts, require_finite
 from ttc.methods.method import Method
-from ttc.methods.support_memory import SupportMemory
 from ttc.nn import frozen_copy
 
 
@@ -22,7 +22,7 @@ class T3A(Adapter):
 
     Scores are not calibrated logits. Differs from the original: ``filter_size=None`` really keeps all supports, a class
     without supports gets the lowest finite score instead of zero, images with absurd logits become no supports, and the
-    supports of an outlier among alike batches are dropped (:class:`ttc.methods.support_memory.SupportMemory`).
+    supports of an outlier among alike batches are dropped (:class:`ttc.clustering.support_memory.SupportMemory`).
 
     Args:
         model: A prepared, frozen copy.

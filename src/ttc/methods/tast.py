@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc.clustering import OptimizerFactory, Supports, Updater, initial_supports, prototype_cosines, supports_per_class
+from ttc.clustering.support_memory import SupportMemory
 from ttc.core import Adapter, Classifier, require_finite, seeded_generator
 from ttc.errors import TTCError
 from ttc.methods.method import Method
-from ttc.methods.support_memory import SupportMemory
 from ttc.nn import frozen_copy
 
 TEMPERATURE = 10.0  # what cosines are multiplied by
@@ -51,7 +51,7 @@ class Projections(nn.Module):
 class TAST(Adapter):
     """Trains projections so that a sample is labelled as its nearest supports are; predicts with the latter's labels.
 
-    Ours: the supports of an outlier are dropped (:class:`ttc.methods.support_memory.SupportMemory`).
+    Ours: the supports of an outlier are dropped (:class:`ttc.clustering.support_memory.SupportMemory`).
 
     Args:
         model: A prepared, frozen copy.

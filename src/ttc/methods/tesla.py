@@ -22,12 +22,12 @@ from ttc.clustering import (
 )
 from ttc.clustering.adversarial_augmentation import PAIRS, random_signs
 from ttc.core import Classifier, ExportParts, Part, require_finite, seeded_generator
+from ttc.core.cautious import CautiousAdapter
+from ttc.core.outlier_check import OutlierCheck
 from ttc.errors import TTCError
-from ttc.methods.cautious import CautiousAdapter
 from ttc.methods.method import Method
 from ttc.nn import RunningNorm, copy_with_trainable_parameters, track_statistics
 from ttc.nn.norm_inputs import NormInputs, mean_distance
-from ttc.nn.outliers import OutlierCheck
 
 
 class Labels(NamedTuple):
@@ -52,7 +52,7 @@ class TeSLA(CautiousAdapter):
     """Teaches a student with its moving average on easy and on hard images; the teacher predicts.
 
     Ours: a batch far from those before is not learned from until another like it comes
-    (:class:`ttc.methods.cautious.CautiousAdapter`).
+    (:class:`ttc.core.cautious.CautiousAdapter`).
 
     Args:
         model: The student, a prepared copy with :class:`ttc.nn.RunningNorm`.

@@ -11,17 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ttc.clustering import OptimizerFactory, Supports, Updater, initial_supports, prototype_cosines, supports_per_class
+from ttc.clustering.support_memory import SupportMemory
 from ttc.core import Adapter, Classifier, require_finite
 from ttc.errors import TTCError
 from ttc.methods.method import Method
-from ttc.methods.support_memory import SupportMemory
 from ttc.nn import copy_with_trainable_norms, copy_with_trainable_parameters
 
 
 class TSD(Adapter):
     """Distills the head into prototypes of a feature memory, and aligns predictions with those of near features.
 
-    Ours: the features of an outlier are dropped (:class:`ttc.methods.support_memory.SupportMemory`).
+    Ours: the features of an outlier are dropped (:class:`ttc.clustering.support_memory.SupportMemory`).
 
     Args:
         model: A prepared copy.

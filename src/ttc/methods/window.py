@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from ttc.core.adapter import Adapter
+from ttc.core.outlier_check import OutlierCheck
 from ttc.core.part import share_parts_
 from ttc.core.processes import Processes
 from ttc.core.state import Snapshot
 from ttc.core.statistics import updates_statistics
 from ttc.errors import TTCError
-from ttc.nn.outliers import OutlierCheck
 
 
 class WindowAdapter(Adapter):
@@ -22,7 +22,7 @@ class WindowAdapter(Adapter):
     it would from batches of ``size`` images, and larger batches pass through unchanged.
 
     The window is part of the state: its images are in memory, in state dicts and in saved files. Images of another
-    shape start a new window, and an outlier among alike batches leaves it (:class:`ttc.nn.outliers.OutlierCheck`).
+    shape start a new window, and an outlier leaves it (:class:`ttc.core.outlier_check.OutlierCheck`).
 
     Args:
         base: The adapter that predicts and learns.

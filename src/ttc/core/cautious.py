@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ttc.core import Adapter
-from ttc.nn.outliers import VERY_FAR, OutlierCheck, is_blank
+from ttc.core.adapter import Adapter
+from ttc.core.outlier_check import VERY_FAR, OutlierCheck, is_blank
 
 
 class CautiousAdapter(Adapter):

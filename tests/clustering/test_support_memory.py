@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.clustering import Supports
+from ttc.clustering.support_memory import SupportMemory
 from ttc.core.state import check_state
-from ttc.methods.support_memory import SupportMemory
 
 
 def supports(count: int, seed: int = 0) -> Supports:

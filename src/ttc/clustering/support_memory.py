@@ -4,9 +4,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ttc.clustering import Supports
-from ttc.core import Part
-from ttc.nn.outliers import OutlierCheck
+from ttc.clustering.supports import Supports
+from ttc.core.outlier_check import OutlierCheck
+from ttc.core.part import Part
 
 
 class SupportMemory(Part):

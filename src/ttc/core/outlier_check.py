@@ -1,0 +1,110 @@
+"""Outliers among the batches of a stream, told from pixels alone.
+
+Where features or images are stored, :class:`OutlierCheck` tells which batch to drop; where everything that a batch
+taught would have to be undone, which batch not to learn from before the next confirms it.
+"""
+
+import torch
+from torch import Tensor
+
+from ttc.core.part import Part
+from ttc.core.processes import Processes
+
+Pair = tuple[Tensor, Tensor]
+"""A mean and a variance per channel, (C,) each."""
+
+MARGIN = 1 / 2  # how much nearer an alternative must be: batches of one stream differ by chance
+FAR = 0.4  # distance of pixels from which a batch can be an outlier; clean batches of 8 images stay below 0.34
+VERY_FAR = 1.3  # distance from which one batch alone is not learned from; clean images and contrast 5 have 1.26
+FEWEST = 8  # images in a batch that is compared: single images differ by nature
+PIXEL_EPS = 1e-5  # about the square of a grey level
+
+
+def channel_distances(one: Pair, other: Pair, eps: float) -> Tensor:
+    """Compute the distance of two statistics in standard deviations, per channel: (C,).
+
+    .. math:: \\sqrt{\\frac{2\\,(\\mu_1 - \\mu_2)^2}{\\sigma_1^2 + \\sigma_2^2} + \\log^2\\frac{\\sigma_1}{\\sigma_2}}
+
+    Args:
+        one: A mean and a variance.
+        other: Another mean and variance.
+        eps: What the layer adds to variances.
+    """
+    first, second = (variance.double().clamp(min=0) + eps for _, variance in (one, other))
+    apart = (one[0].double() - other[0].double()).square() * 2 / (first + second)
+    return (apart + ((first / second).log() / 2).square()).sqrt()
+
+
+def is_blank(x: Tensor) -> bool:
+    """Tell whether no image of a batch (N, C, ...) has any content: each channel has one value; vectors always have."""
+    if x.ndim < 3:
+        return False
+    pixels = x.detach().flatten(2)
+    return bool((pixels == pixels[:, :, :1]).all())
+
+
+class OutlierCheck(Part):
+    """Tells from pixels whether the last batch was an outlier: the next one resembles those before it instead.
+
+    A batch is described by mean and variance of its pixels and of their differences to the right neighbour, per
+    channel. The last batch is contradicted if the next one is at least :data:`FAR` from it, and twice as near to the
+    batch before. Classes hardly change these values, so streams sorted by class contradict nothing.
+
+    Attributes:
+        last: The statistics of the last batch (2, 2C); None if it was smaller than :data:`FEWEST`.
+        before: Those of the batch before, outliers left out.
+    """
+
+    state_attributes = ("last", "before")
+
+    def __init__(self) -> None:
+        self.last: Tensor | None = None
+        self.before: Tensor | None = None
+
+    def is_contradicted_by(self, x: Tensor) -> bool:
+        """Tell whether a new batch (N, C, ...) shows that the last one was an outlier; nothing changes."""
+        if len(x) < FEWEST or self.last is None or self.before is None or self.last.shape[1] != 2 * x.shape[1]:
+            return False
+        new = _pixel_statistics(x)
+        to_last, to_before = (_pixel_distance(new, old) for old in (self.last, self.before))
+        return to_last > FAR and to_before < MARGIN * to_last
+
+    def is_unconfirmed(self, x: Tensor, limit: float = VERY_FAR) -> bool:
+        """Tell whether a new batch (N, C, ...) is so far from the last two that another like it should come first.
+
+        Args:
+            x: The batch.
+            limit: The distance from which it is.
+        """
+        known = [batch for batch in (self.last, self.before) if batch is not None and batch.shape[1] == 2 * x.shape[1]]
+        if len(x) < FEWEST or self.last is None or not known:
+            return False
+        new = _pixel_statistics(x)
+        return min(_pixel_distance(new, batch) for batch in known) > limit
+
+    def include(self, x: Tensor) -> None:
+        """Include a batch (N, C, ...) that was stored, or was not learned from."""
+        if self.last is not None and not self.is_contradicted_by(x):
+            self.before = self.last if self.last.shape[1] == 2 * x.shape[1] else None
+        self.last = _pixel_statistics(x) if len(x) >= FEWEST else None
+
+    def share_stream_(self, processes: Processes) -> None:
+        """Change nothing: every process shows it the whole batch."""
+
+    def check_state(self, state: dict[str, Tensor | None]) -> None:
+        """Check that there is a mean and a variance per channel."""
+        if any(known is not None and (known.ndim != 2 or len(known) != 2) for known in state.values()):
+            raise ValueError("statistics of a batch are a mean and a variance per channel")
+
+
+@torch.no_grad()
+def _pixel_statistics(x: Tensor) -> Tensor:
+    """Return mean and variance (2, 2C) of the values of each channel and of their differences along the last axis."""
+    values = x.float().movedim(1, 0)  # (C, N, ...)
+    moments = [torch.var_mean(part.flatten(1), 1, correction=0) for part in (values, values.diff(dim=-1))]
+    variance, mean = (torch.cat(parts) for parts in zip(*moments, strict=True))
+    return torch.stack([mean, variance]).nan_to_num()
+
+
+def _pixel_distance(one: Tensor, other: Tensor) -> float:
+    return float(channel_distances((one[0], one[1]), (other[0], other[1]), PIXEL_EPS).mean())
