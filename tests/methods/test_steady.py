@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import ttc
+from ttc.core.state import check_state
 from ttc.methods.steady import Steady
-from ttc.nn import domain_values
+from ttc.nn import domain_tensors, flatten_domain
 
 MEMORIES, STRENGTHS = (2, 8, 32, 128), (0.1, 0.5, 2.0, 8.0)
 
@@ -178,7 +179,7 @@ def test_it_returns_to_the_domain_before(size: int, returns: bool, model: nn.Mod
     assert isinstance(adapter, Steady)
     for batch in stream * 4:
         adapter(batch)
-    known, images = domain_values(adapter.model), adapter.domain_images
+    known, images = flatten_domain(domain_tensors(adapter.model)), adapter.domain_images
     for batch in stream[:2]:
         adapter(1 - batch)
     assert adapter.domain_images < images
@@ -187,6 +188,19 @@ def test_it_returns_to_the_domain_before(size: int, returns: bool, model: nn.Mod
     for batch in torch.cat(stream).split(size):  # few images cannot show that a domain has come back
         adapter(batch)
     assert (adapter.domain_images > images) == returns
+
+
+@pytest.mark.parametrize("values", [torch.zeros(3, dtype=torch.float64), torch.zeros(()), 1.0])
+def test_a_parked_domain_of_another_model_is_rejected(values: Any, model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "steady")
+    for batch in (*stream, 1 - stream[0]):
+        adapter(batch)
+    state = adapter.state_dict()
+    assert state["parked"]["values"] is not None
+    check_state(ttc.adapt(model, "steady"), state)
+    state["parked"]["values"] = values
+    with pytest.raises(ValueError, match="another model"):
+        check_state(ttc.adapt(model, "steady"), state)
 
 
 def test_outliers_and_blank_images_leave_no_trace(model: nn.Module, stream: list[Tensor]) -> None:

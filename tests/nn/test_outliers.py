@@ -153,3 +153,5 @@ def test_small_batches_and_other_channels_are_not_compared() -> None:
     assert check.last is None
     with pytest.raises(ValueError, match="a mean and a variance per channel"):
         check.check_state({"last": torch.zeros(3), "before": None})
+    with pytest.raises(ValueError, match="a mean and a variance per channel"):
+        check.check_state({"last": None, "before": 1.0})

@@ -42,8 +42,7 @@ class SupportMemory(Part):
     def check_state(self, state: dict[str, Any]) -> None:
         """Check that there are a label, an entropy and, where stored, logits for each support."""
         for name in ("supports", "before"):
-            lengths = {len(values) for values in state[name] if values is not None}
-            labels = state[name][1]
+            labels, stored = state[name][1], [values for values in state[name] if values is not None]
             known = bool(((labels >= 0) & (labels < self.num_classes)).all())
-            if len(lengths) > 1 or not known:
+            if not known or any(not isinstance(values, Tensor) or len(values) != len(labels) for values in stored):
                 raise ValueError("features, labels and entropies of the supports do not belong together")

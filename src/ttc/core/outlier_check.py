@@ -4,6 +4,8 @@ Where features or images are stored, :class:`OutlierCheck` tells which batch to 
 taught would have to be undone, which batch not to learn from before the next confirms it.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -40,7 +42,7 @@ def is_blank(x: Tensor) -> bool:
     if x.ndim < 3:
         return False
     pixels = x.detach().flatten(2)
-    return bool((pixels == pixels[:, :, :1]).all())
+    return all(bool((part == part[:, :, :1]).all()) for part in (pixels[:1], pixels))  # one image mostly tells
 
 
 class OutlierCheck(Part):
@@ -63,9 +65,11 @@ class OutlierCheck(Part):
 
     def is_contradicted_by(self, x: Tensor) -> bool:
         """Tell whether a new batch (N, C, ...) shows that the last one was an outlier; nothing changes."""
-        if len(x) < FEWEST or self.last is None or self.before is None or self.last.shape[1] != 2 * x.shape[1]:
+        return len(x) >= FEWEST and self._contradicts(_pixel_statistics(x))
+
+    def _contradicts(self, new: Tensor) -> bool:
+        if self.last is None or self.before is None or self.last.shape != new.shape:
             return False
-        new = _pixel_statistics(x)
         to_last, to_before = (_pixel_distance(new, old) for old in (self.last, self.before))
         return to_last > FAR and to_before < MARGIN * to_last
 
@@ -84,16 +88,18 @@ class OutlierCheck(Part):
 
     def include(self, x: Tensor) -> None:
         """Include a batch (N, C, ...) that was stored, or was not learned from."""
-        if self.last is not None and not self.is_contradicted_by(x):
+        new = _pixel_statistics(x) if len(x) >= FEWEST else None
+        if self.last is not None and not (new is not None and self._contradicts(new)):
             self.before = self.last if self.last.shape[1] == 2 * x.shape[1] else None
-        self.last = _pixel_statistics(x) if len(x) >= FEWEST else None
+        self.last = new
 
     def share_stream_(self, processes: Processes) -> None:
         """Change nothing: every process shows it the whole batch."""
 
-    def check_state(self, state: dict[str, Tensor | None]) -> None:
+    def check_state(self, state: dict[str, Any]) -> None:
         """Check that there is a mean and a variance per channel."""
-        if any(known is not None and (known.ndim != 2 or len(known) != 2) for known in state.values()):
+        known = [value for value in state.values() if value is not None]
+        if not all(isinstance(value, Tensor) and value.ndim == 2 and len(value) == 2 for value in known):
             raise ValueError("statistics of a batch are a mean and a variance per channel")
 
 

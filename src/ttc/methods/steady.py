@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,10 +33,11 @@ from ttc.nn import (
     ParkedDomain,
     PooledNorm,
     copy_with_trainable_norms,
-    domain_values,
+    domain_tensors,
+    flatten_domain,
     pools_have_changed,
     restart_pools_,
-    set_domain_values_,
+    set_domain_,
     set_pool_tolerance_,
 )
 
@@ -94,7 +96,7 @@ class Steady(CautiousAdapter):
         due = self.domain_images < WARM_UP or (self.batches + 1) % max(1, self.learn_every) == 0
         learns = due and self.learn_every > 0
         with torch.set_grad_enabled(learns):
-            before = domain_values(self.model)
+            before = domain_tensors(self.model)
             logits = self._logits(x)
             if pools_have_changed(self.model):
                 logits = self._change_domain(x, before)
@@ -109,6 +111,14 @@ class Steady(CautiousAdapter):
             correlated = self.prior.correlation
             set_pool_tolerance_(self.model, TOLERANCE + (CORRELATED_TOLERANCE - TOLERANCE) * correlated)
         return correct_logits(logits, prior)
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Check that a parked domain is one of this model."""
+        values, images = state["parked"]["values"], state["parked"]["images"]
+        size = sum(tensor.numel() for tensor in domain_tensors(self.model))
+        fits = isinstance(values, Tensor) and values.shape == (size,) and values.dtype == torch.float64
+        if images < 0 or not (values is None or fits):
+            raise ValueError("a parked domain is of another model")
 
     def infer(self, x: Tensor) -> Tensor:
         """Return the corrected logits (N, K)."""
@@ -150,24 +160,24 @@ class Steady(CautiousAdapter):
             if parameter.requires_grad:
                 parameter.lerp_(source[name].to(parameter), fraction)
 
-    def _change_domain(self, x: Tensor, before: Tensor) -> Tensor:
-        """Leave the domain, whose values were ``before``, and return the logits of the batch that belongs to another.
+    def _change_domain(self, x: Tensor, before: Sequence[Tensor]) -> Tensor:
+        """Leave the domain, whose tensors were ``before``, and return the logits of the batch that belongs to another.
 
         That is the domain before, if its pools explain the batch; else one to be learned from the source on.
         """
-        returned, contained = None, domain_values(self.model)
+        left, contained, returned = flatten_domain(before), flatten_domain(domain_tensors(self.model)), None
         if self.parked.values is not None and len(x) >= FEWEST_TO_RETURN:
-            set_domain_values_(self.model, self.parked.values)
+            set_domain_(self.model, self.parked.values)
             logits = self._logits(x)
             if not pools_have_changed(self.model):
                 returned = logits
         images = 0 if returned is None else self.parked.images
-        self.parked.park(before, self.domain_images)
+        self.parked.park(left, self.domain_images)
         self.domain_images = images
         self.updater.reset()
         if returned is not None:
             return returned
-        set_domain_values_(self.model, contained)
+        set_domain_(self.model, contained)
         restart_pools_(self.model)
         self._pull_to_source(1.0)
         with freeze_statistics(self.model):  # the restarted pools contain the batch already

@@ -1,7 +1,7 @@
 """Layers and model surgery: normalization with named statistics, and prepared private copies of classifiers."""
 
 from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm, StatisticsNorm
-from ttc.nn.parked_domain import ParkedDomain, domain_values, set_domain_values_
+from ttc.nn.parked_domain import ParkedDomain, domain_tensors, flatten_domain, set_domain_
 from ttc.nn.pooling import PooledNorm, pools_have_changed, restart_pools_, set_pool_tolerance_
 from ttc.nn.preparation import (
     below_top,
@@ -31,14 +31,15 @@ __all__ = [
     "below_top",
     "copy_with_trainable_norms",
     "copy_with_trainable_parameters",
-    "domain_values",
+    "domain_tensors",
+    "flatten_domain",
     "frozen_copy",
     "pools_have_changed",
     "replace_batch_norms_",
     "replace_norms_",
     "require_source_images",
     "restart_pools_",
-    "set_domain_values_",
+    "set_domain_",
     "set_pool_tolerance_",
     "source_classifier",
     "source_statistics",

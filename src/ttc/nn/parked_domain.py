@@ -1,5 +1,7 @@
 """The domain before the last change of a stream, to return to."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -13,7 +15,7 @@ class ParkedDomain(Part):
     """What a model knew of the domain it left: trainable parameters and pools, or nothing yet.
 
     Attributes:
-        values: What :func:`domain_values` returned.
+        values: What :func:`flatten_domain` returned.
         images: How many images of the domain were seen.
     """
 
@@ -28,20 +30,24 @@ class ParkedDomain(Part):
         self.values, self.images = values, images
 
 
-def domain_values(model: nn.Module) -> Tensor:
-    """Return the trainable parameters and the pools of all :class:`PooledNorm` of a model, as one vector."""
-    return torch.cat([tensor.detach().flatten().double() for tensor in _domain_tensors(model)])
+def domain_tensors(model: nn.Module) -> list[Tensor]:
+    """Return the trainable parameters and the pools of all :class:`PooledNorm` of a model, themselves.
 
-
-@torch.no_grad()
-def set_domain_values_(model: nn.Module, values: Tensor) -> None:
-    """Restore what :func:`domain_values` returned for a model of the same form, in place."""
-    tensors = _domain_tensors(model)
-    for tensor, part in zip(tensors, values.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(part.view_as(tensor))
-
-
-def _domain_tensors(model: nn.Module) -> list[Tensor]:
+    A forward pass replaces pools and writes into none, so these stay as they were before it.
+    """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     layers = [layer for layer in model.modules() if isinstance(layer, PooledNorm)]
     return [*trained, *(getattr(layer, name) for layer in layers for name in POOL)]
+
+
+def flatten_domain(tensors: Sequence[Tensor]) -> Tensor:
+    """Copy what :func:`domain_tensors` returned into one vector."""
+    return torch.cat([tensor.detach().flatten().double() for tensor in tensors])
+
+
+@torch.no_grad()
+def set_domain_(model: nn.Module, values: Tensor) -> None:
+    """Restore what :func:`flatten_domain` returned for a model of the same form, in place."""
+    tensors = domain_tensors(model)
+    for tensor, part in zip(tensors, values.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))

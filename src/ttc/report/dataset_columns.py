@@ -46,8 +46,8 @@ class Column:
 
     def average_with(self, other: "Column", row: str) -> float | None:
         """Return the average accuracy of a row over the corruptions that both columns have."""
-        names = [table.columns for one in (self, other) if (table := one.table(one.main.study))]
-        common = [name for name in names[0] if name in names[-1] and name != AVERAGE] or [AVERAGE]
+        ours, theirs = (table.columns if (table := one.table(one.main.study)) else () for one in (self, other))
+        common = [name for name in ours if name in theirs and name != AVERAGE] or [AVERAGE]
         found = [self.value(self.main.study, row, name).ours for name in common]
         numbers = [value for value in found if value is not None]
         return sum(numbers) / len(numbers) if numbers else None
