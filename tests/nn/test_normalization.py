@@ -67,6 +67,13 @@ def test_blend_by_pseudo_count_follows_the_batch_size() -> None:
         torch.testing.assert_close(norm(X[:size]), expected)
 
 
+@pytest.mark.parametrize(("size", "alpha"), [(2, 2 / 18), (6, 0.25)])
+def test_blend_by_both_takes_the_smaller_weight(size: int, alpha: float) -> None:
+    made = layer()
+    norm = BlendNorm(made, alpha=0.25, source_pseudo_count=16)
+    torch.testing.assert_close(norm(X[:size]), BlendNorm(made, alpha=alpha)(X[:size]))
+
+
 def test_blend_at_its_ends_is_source_and_unbiased_batch() -> None:
     made = layer()
     torch.testing.assert_close(BlendNorm(made, source_pseudo_count=1e12)(X), made(X), rtol=1e-4, atol=1e-5)
@@ -78,8 +85,7 @@ def test_blend_at_its_ends_is_source_and_unbiased_batch() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "either alpha or source_pseudo_count"),
-        ({"alpha": 0.5, "source_pseudo_count": 3}, "either alpha or source_pseudo_count"),
+        ({}, "alpha or source_pseudo_count, got neither"),
         ({"alpha": 1.5}, r"alpha is the weight of the batch and lies in \[0, 1\], got 1.5"),
         ({"source_pseudo_count": -1}, "source_pseudo_count counts images and is not negative, got -1"),
     ],

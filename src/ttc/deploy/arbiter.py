@@ -1,13 +1,14 @@
 """Decide for each batch, without labels, whether the adapted or the source model predicts it."""
 
 import math
-from typing import ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ttc.clustering import ClassPrior, correct_logits
-from ttc.core import Adapter, Classifier, freeze_statistics
+from ttc.deploy.flip_comparison import FlipComparison, FlipPair, probabilities
 from ttc.deploy.monitors import MovingAverage
 from ttc.deploy.policy import Limits
 
@@ -15,26 +16,16 @@ PRIOR_LEAD, PRIOR_IMAGES = 0.05, 10  # at first the source model leads by this, 
 CONCENTRATION = 0.5  # what a difference in concentration counts for, in units of flip consistency
 HISTOGRAM_IMAGES = 25  # that histograms and weights span: in effect those of the last batch, unless batches are small
 DOUBT = 0.12  # how far from the limit the lead of the source must be for one of the models to lead clearly
-INVARIANT = 0.8  # cosine of the source's probabilities of image and flip, below which the flip has another meaning
-ACCURACY_POWER = 3  # accuracy grows about with this power of flip consistency, where both are low
+CONFIDENT = 0.8  # probability from which a prediction of the source tells whether the flip keeps the class
+INVARIANT = (
+    0.8  # how many of these must agree on the flip: 0.89 or more on photographs, 0.74 where it has another meaning
+)
+SHARPNESS = 10  # the power of flip consistency that weights predictions: close to choosing, but for a tie
+SMALLEST_EVIDENCE = 1e-3  # its power must not be 0
 CHANGE = 3.5  # standard errors between a batch and the average before it, beyond which the stream has changed
 SMALLEST_SPREAD = 0.2  # of the lead from image to image, so that a few alike images are no certainty
 FEWEST_FOR_CHANGE = 8  # images in a batch that can show a change, or repeat
 ORDERED = 0.9  # evidence that neighbouring images share classes: a single class, or a biased model, has less
-
-
-class FlipComparison(NamedTuple):
-    """What both models predict for a batch and its flip: logits (N, K), and flip consistencies (N,).
-
-    Flip consistency is the probability that a model predicts the same class for an image and its horizontal flip.
-    """
-
-    source_logits: Tensor
-    source_flipped: Tensor
-    adapted_logits: Tensor
-    adapted_flipped: Tensor
-    source_consistency: Tensor
-    adapted_consistency: Tensor
 
 
 class Arbiter:
@@ -45,16 +36,18 @@ class Arbiter:
     with the flip consistency c and the mean probabilities h of the source and of the adapted model. Consistency follows
     accuracy, for both along about the same curve: where a corruption is repaired, the adapted model has more of it;
     where the statistics of a batch mislead, because its images are of few classes, the source has. The second term
-    makes the adapted model prove more where it spreads over the classes what the source assigns to a few. While neither
-    leads clearly, both predict, weighted by evidence (:meth:`fuse`). Statistics mislead most where classes come in
-    order; there the same order says which class is likely (:class:`ttc.clustering.ClassPrior`).
+    makes the adapted model prove more where it spreads over the classes what the source assigns to a few. Unless the
+    adapted model leads clearly, the source predicts together with the same network whose statistics are blended with
+    those of the batch, which repairs part of a corruption whatever the classes are (:meth:`fuse`). Statistics mislead
+    most where classes come in order; there the same order says which class is likely
+    (:class:`ttc.clustering.ClassPrior`).
 
     A batch that differs from the average by more than 3.5 standard errors starts a new average, so that a change of the
     stream counts at once. At first the source is preferred, by as much as ten images can overcome.
 
     Args:
         limits: ``consistency_gap`` is the lead from which the source is preferred, ``source_consistency`` the
-            consistency of the source below which it does not predict alone.
+            consistency of the source below which it does not predict without blended statistics.
         span: Images that the averages span.
         num_classes: The number of classes K.
 
@@ -65,17 +58,18 @@ class Arbiter:
     """
 
     state_attributes: ClassVar[tuple[str, ...]] = (
-        *("lead", "source_consistency", "source_histogram", "adapted_histogram", "source_evidence", "adapted_evidence"),
-        *("flip_similarity", "disagreement", "adapted_entropy", "prior"),
+        *("lead", "source_consistency", "source_histogram", "blended_histogram", "adapted_histogram"),
+        *("source_evidence", "blended_evidence", "adapted_evidence"),
+        *("flip_agreement", "disagreement", "adapted_entropy", "prior"),
         *("prefers_source", "repeats", "skipped_batches"),
     )
 
     def __init__(self, limits: Limits, span: int, num_classes: int) -> None:
         self.limits, self.span = limits, span
         self.prior = ClassPrior(num_classes)
-        self.source_histogram, self.adapted_histogram = (MovingAverage(HISTOGRAM_IMAGES) for _ in range(2))
-        self.source_evidence, self.adapted_evidence = (MovingAverage(HISTOGRAM_IMAGES) for _ in range(2))
-        self.disagreement, self.adapted_entropy, self.flip_similarity = (MovingAverage(span) for _ in range(3))
+        self.source_histogram, self.blended_histogram, self.adapted_histogram = _short_averages(3)
+        self.source_evidence, self.blended_evidence, self.adapted_evidence = _short_averages(3)
+        self.disagreement, self.adapted_entropy, self.flip_agreement = (MovingAverage(span) for _ in range(3))
         self.prefers_source = self.repeats = False
         self.skipped_batches = 0
         self._restart()
@@ -96,20 +90,21 @@ class Arbiter:
             Why the other model is preferred from now on, or None if nothing changed.
         """
         images = len(predicted)
-        self.source_histogram.update(_probabilities(comparison.source_logits).mean(0).cpu(), images)
-        self.adapted_histogram.update(_probabilities(comparison.adapted_logits).mean(0).cpu(), images)
+        source, blended, adapted = comparison
+        self.source_histogram.update(source.mean_probability(), images)
+        self.blended_histogram.update(blended.mean_probability(), images)
+        self.adapted_histogram.update(adapted.mean_probability(), images)
         concentration = self.source_histogram.value.square().sum() - self.adapted_histogram.value.square().sum()
-        gap = (comparison.source_consistency - comparison.adapted_consistency).cpu()
-        lead = gap + CONCENTRATION * concentration
+        lead = (source.consistency - adapted.consistency).cpu() + CONCENTRATION * concentration
         if self._has_changed(lead):
             self._restart()
         self.lead.update(lead.mean(), images)
-        self.source_consistency.update(comparison.source_consistency.mean().cpu(), images)
-        self.source_evidence.update(comparison.source_consistency.mean().cpu(), images)
-        self.adapted_evidence.update(comparison.adapted_consistency.mean().cpu(), images)
-        both = _probabilities(comparison.source_logits), _probabilities(comparison.source_flipped)
-        self.flip_similarity.update(torch.cosine_similarity(*both).mean().cpu(), images)
-        differs = comparison.source_logits.argmax(1) != predicted.argmax(1)
+        self.source_consistency.update(source.consistency.mean().cpu(), images)
+        self.source_evidence.update(source.consistency.mean().cpu(), images)
+        self.blended_evidence.update(blended.consistency.mean().cpu(), images)
+        self.adapted_evidence.update(adapted.consistency.mean().cpu(), images)
+        self._include_agreement(source)
+        differs = source.logits.argmax(1) != predicted.argmax(1)
         self.disagreement.update(differs.float().mean().cpu(), images)
         before, self.prefers_source = self.prefers_source, self.lead.value.item() > self.limits.consistency_gap
         if self.prefers_source == before:
@@ -121,31 +116,50 @@ class Arbiter:
     def fuse(self, comparison: FlipComparison, predicted: Tensor) -> Tensor:
         """Return the logits for a batch that was judged.
 
-        Where both predict, it is with their mean probability of an image and its flip, which are known by then; the
-        flip is left out where it changes what the source sees, as with digits (:data:`INVARIANT`).
+        Unless the adapted model leads clearly, it is the mean probability of several networks for an image and its
+        flip, each weighted by the tenth power of its recent flip consistency:
+
+        - the source with blended statistics;
+        - the source, where it is consistent, and blending does not change which class it predicts most. If it does,
+          the corruption had made that class;
+        - the adapted model, where the source is not preferred.
+
+        The flip is left out where it changes what the source sees, as with digits (:data:`INVARIANT`).
 
         Args:
-            comparison: What :func:`compare_with_source` returned for it.
+            comparison: What :func:`ttc.deploy.flip_comparison.compare_with_source` returned for it.
             predicted: The adapter's logits (N, K).
 
         Returns:
-            ``predicted`` itself where the adapted model leads clearly; the source's where it leads and is consistent,
-            corrected by the classes of its neighbours where they come in order; else those of both, weighted by the
-            cube of their recent flip consistency, which follows accuracy.
+            ``predicted`` itself where the adapted model leads clearly; else the logarithm of that mean, corrected by
+            the classes of neighbouring images where they come in order.
         """
         if self._leads_clearly():
             return predicted
-        if self.prefers_source and self.source_consistency.value.item() >= self.limits.source_consistency:
-            return self._correct_by_order(comparison.source_logits)
-        flips = self.flip_similarity.value.item() >= INVARIANT
-        source = _mean_of_logs(comparison.source_logits, comparison.source_flipped, 0.5 if flips else 1)
-        adapted = _mean_of_logs(predicted, comparison.adapted_flipped, 0.5 if flips else 1)
-        weights = [average.value.item() ** ACCURACY_POWER for average in (self.source_evidence, self.adapted_evidence)]
-        fraction = weights[0] / max(sum(weights), 1e-30)
-        return _mean_of_logs(source, adapted, fraction).to(predicted.dtype)
+        chosen = [(comparison.blended, self.blended_evidence)]
+        if self._trusts_source():
+            chosen.append((comparison.source, self.source_evidence))
+        if not self.prefers_source:
+            chosen.append((comparison.adapted._replace(logits=predicted), self.adapted_evidence))
+        weights = [max(evidence.value.item(), SMALLEST_EVIDENCE) ** SHARPNESS for _, evidence in chosen]
+        flips = self.flip_agreement.samples > 0 and self.flip_agreement.value.item() >= INVARIANT
+        fused = _log_mean_probability([pair for pair, _ in chosen], weights, flips=flips)
+        return (self._correct_by_order(fused) if self.prefers_source else fused).to(predicted.dtype)
+
+    def _include_agreement(self, source: FlipPair) -> None:
+        """Include how often confident predictions of the source stay the same under the flip."""
+        confident = probabilities(source.logits).amax(1) > CONFIDENT
+        if bool(confident.any()):
+            agrees = source.logits[confident].argmax(1) == source.flipped[confident].argmax(1)
+            self.flip_agreement.update(agrees.float().mean().cpu(), len(agrees))
+
+    def _trusts_source(self) -> bool:
+        """Tell whether the source is consistent on this batch and its most frequent class withstands blending."""
+        consistent = self.source_evidence.value.item() >= self.limits.source_consistency
+        return consistent and bool(self.source_histogram.value.argmax() == self.blended_histogram.value.argmax())
 
     def _correct_by_order(self, logits: Tensor) -> Tensor:
-        """Correct predictions of the source by those of their neighbours, where classes come in order.
+        """Correct predictions by those of their neighbours, where classes come in order.
 
         It is an order only where statistics mislead the adapted model, so that the source leads clearly, and where the
         source is consistent on this very batch: else it predicts few classes because it fails.
@@ -214,30 +228,6 @@ class Arbiter:
         return abs(lead.mean().item() - self.lead.value.item()) > CHANGE * error
 
 
-@torch.no_grad()
-def compare_with_source(adapter: Adapter, source: Classifier, x: Tensor) -> FlipComparison | None:
-    """Predict a batch and its flip with the source and the adapted network: four forward passes, nothing changes.
-
-    Networks are compared rather than methods, because the fused output of TTC is the same for an image and its flip.
-
-    Args:
-        adapter: The adapter, whose state is not changed.
-        source: The source model.
-        x: The validated batch (N, C, H, W).
-
-    Returns:
-        The comparison, or None if an output is not finite.
-    """
-    flipped = x.flip(-1)
-    with freeze_statistics(adapter.model):
-        source_logits, source_flipped = source(x).logits, source(flipped).logits
-        adapted_logits, adapted_flipped = (_predict_in_context(adapter, images) for images in (x, flipped))
-    consistencies = _consistency(source_logits, source_flipped), _consistency(adapted_logits, adapted_flipped)
-    finite = source_logits.isfinite().all() & (consistencies[0] + consistencies[1]).isfinite().all()
-    found = FlipComparison(source_logits, source_flipped, adapted_logits, adapted_flipped, *consistencies)
-    return found if bool(finite) else None
-
-
 def count_distinct(x: Tensor) -> int:
     """Count the images of a batch that differ from all others.
 
@@ -250,27 +240,15 @@ def count_distinct(x: Tensor) -> int:
     return len((pixels.float() * weights).sum(1).unique())  # a projection: far cheaper than comparing all pixels
 
 
-def _predict_in_context(adapter: Adapter, x: Tensor) -> Tensor:
-    """Predict ``x`` with the adapted model, among the images that the adapter predicts it with."""
-    logits: Tensor = adapter.model(adapter.context(x)).logits[-len(x) :]
-    return logits
+def _short_averages(count: int) -> list[MovingAverage]:
+    return [MovingAverage(HISTOGRAM_IMAGES) for _ in range(count)]
 
 
-def _consistency(logits: Tensor, flipped: Tensor) -> Tensor:
-    """Return the probability (N,) that two predictions for the same image agree."""
-    return (_probabilities(logits) * _probabilities(flipped)).sum(1)
-
-
-def _mean_of_logs(one: Tensor, other: Tensor, fraction: float = 0.5) -> Tensor:
-    """Return the logarithm of the mean probability of two predictions, the first weighted by ``fraction``."""
-    logs = [logits.to(_precise(logits)).log_softmax(1) for logits in (one, other)]
-    smallest = 1e-30  # of a weight: its logarithm must be finite
-    return torch.logaddexp(logs[0] + math.log(max(fraction, smallest)), logs[1] + math.log(max(1 - fraction, smallest)))
-
-
-def _probabilities(logits: Tensor) -> Tensor:
-    return logits.to(_precise(logits)).softmax(1).float()
-
-
-def _precise(logits: Tensor) -> torch.dtype:
-    return torch.promote_types(logits.dtype, torch.float32)
+def _log_mean_probability(pairs: Sequence[FlipPair], weights: Sequence[float], *, flips: bool) -> Tensor:
+    """Return the logarithm of the weighted mean probability (N, K), over the flips too or of the batch alone."""
+    parts = []
+    for pair, weight in zip(pairs, weights, strict=True):
+        views = (pair.logits, pair.flipped) if flips else (pair.logits,)
+        offset = math.log(weight / sum(weights) / len(views))
+        parts += [view.to(torch.promote_types(view.dtype, torch.float32)).log_softmax(1) + offset for view in views]
+    return torch.stack(parts).logsumexp(0)

@@ -20,7 +20,10 @@ from ttc.deploy.arbiter import Arbiter
 from ttc.deploy.monitors import PredictionMonitor, count_dropped_batches, statistics_drift
 from ttc.deploy.policy import Policy
 from ttc.errors import TTCError
-from ttc.nn import source_classifier
+from ttc.nn import blended_copy, source_classifier
+
+BLEND = 0.25  # the weight of a batch of 50 images or more in the blended statistics of the source
+BLEND_IMAGES = 150  # that the source statistics count for, so that smaller batches have less weight
 
 
 class Level(IntEnum):
@@ -73,6 +76,7 @@ class Escalation(Runnable):
         super().__init__(callbacks)
         self.adapter, self.policy, self.on_event = adapter, policy, on_event
         self.source = source_classifier(adapter)
+        self.blended = blended_copy(self.source, alpha=BLEND, source_pseudo_count=BLEND_IMAGES)
         self.events: deque[Event] = deque(maxlen=policy.max_events)
         self._clear()
 

@@ -13,8 +13,8 @@ from ttc.core.entropy import softmax_entropy
 from ttc.core.representation import Rows, counted, html_table, text_table
 from ttc.core.state import State, capture_state, restore_state
 from ttc.core.statistics import needs_large_batches, updates_statistics, uses_batch_statistics
-from ttc.deploy.arbiter import compare_with_source
 from ttc.deploy.escalation import Escalation, Level
+from ttc.deploy.flip_comparison import compare_with_source
 from ttc.deploy.monitors import count_dropped_batches
 from ttc.deploy.policy import Policy
 from ttc.errors import TTCError
@@ -26,9 +26,10 @@ class Guard(Escalation):
     """Predicts with an adapter while it is healthy, and intervenes when it is not.
 
     Two things happen, both without labels. Each batch is predicted by the adapter or by the source model, whichever has
-    been more consistent under a horizontal flip, and by both while neither leads clearly
-    (:class:`ttc.deploy.arbiter.Arbiter`); the adapter does not learn from batches where the source is preferred, unless
-    it averages or caches the stream (``small_batches``). And after every
+    been more consistent under a horizontal flip, and by both while neither leads clearly; the source with as much of
+    the batch in its statistics as makes it more consistent (:class:`ttc.deploy.arbiter.Arbiter`). The adapter does not
+    learn from batches where the source is preferred, unless it averages or caches the stream (``small_batches``). And
+    after every
     ``policy.check_every`` images the signals are checked. Each unhealthy check escalates by one level: warn; roll back
     to the last healthy snapshot; roll back and freeze; predict with the source model, at once if no check was ever
     healthy. After ``policy.patience`` consecutive healthy checks it steps down by one level. ``policy.max_rejections``
@@ -169,6 +170,8 @@ class Guard(Escalation):
         with self.adapter.lock:
             self.adapter.to(device)
             self.source.to(device)
+            if self.blended is not None:
+                self.blended.to(device)
         return self
 
     @property
@@ -271,7 +274,7 @@ class Guard(Escalation):
         return not self.is_frozen and (needs_large_batches(self.adapter.model) or not accumulates)
 
     def _choose(self, x: Tensor, logits: Tensor, *, compare: bool) -> Tensor:
-        """Return the adapter's logits or, unless the adapted model leads clearly, those of the source or of both."""
+        """Return the adapter's logits or, unless the adapted model leads clearly, those that the arbiter makes."""
         if not self._can_compare(x):
             return logits
         surprised = self.arbiter.is_surprised_by(softmax_entropy(logits.float()))
@@ -279,7 +282,7 @@ class Guard(Escalation):
             return logits
         self.counters.compared_images += len(x)
         try:
-            comparison = compare_with_source(self.adapter, self.source, self.adapter.validate(x))
+            comparison = compare_with_source(self.adapter, self.source, self.blended, self.adapter.validate(x))
         except TTCError:  # rejected on second thoughts, such as flipped: never lose a prediction for a comparison
             comparison = None
         if comparison is None:

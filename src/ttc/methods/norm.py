@@ -55,7 +55,7 @@ def norm_blend(
     Args:
         alpha: α, the weight of the batch in [0, 1]; ``None`` derives it from ``source_pseudo_count``.
         source_pseudo_count: N_s, the number of images that the source statistics count for: α = N / (N + N_s). With
-            neither option given it is 16.
+            neither option given it is 16; with both, the smaller weight counts.
     """
     if alpha is None and source_pseudo_count is None:
         source_pseudo_count = 16

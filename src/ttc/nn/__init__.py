@@ -5,6 +5,7 @@ from ttc.nn.parked_domain import ParkedDomain, domain_tensors, flatten_domain, s
 from ttc.nn.pooling import PooledNorm, pools_have_changed, restart_pools_, set_pool_tolerance_
 from ttc.nn.preparation import (
     below_top,
+    blended_copy,
     copy_with_trainable_norms,
     copy_with_trainable_parameters,
     frozen_copy,
@@ -29,6 +30,7 @@ __all__ = [
     "StatisticsNorm",
     "WindowNorm",
     "below_top",
+    "blended_copy",
     "copy_with_trainable_norms",
     "copy_with_trainable_parameters",
     "domain_tensors",

@@ -141,16 +141,21 @@ class BlendNorm(StatisticsNorm):
     Args:
         layer: The layer to replace.
         alpha: The weight of the batch, in [0, 1].
-        source_pseudo_count: N_s, in place of ``alpha``: α = N / (N + N_s) follows the size N of each batch.
+        source_pseudo_count: N_s, in place of ``alpha``: α = N / (N + N_s) follows the size N of each batch. With both
+            given, the smaller weight counts.
     """
 
     uses_batch = shares_stream = True
 
     def __init__(
-        self, layer: _BatchNorm, *, alpha: float | None = None, source_pseudo_count: float | None = None
+        self,
+        layer: "_BatchNorm | StatisticsNorm",
+        *,
+        alpha: float | None = None,
+        source_pseudo_count: float | None = None,
     ) -> None:
-        if (alpha is None) == (source_pseudo_count is None):
-            raise TTCError("blended statistics take either alpha or source_pseudo_count, one of the two")
+        if alpha is None and source_pseudo_count is None:
+            raise TTCError("blended statistics take alpha or source_pseudo_count, got neither")
         if alpha is not None and not 0 <= alpha <= 1:
             raise TTCError(f"alpha is the weight of the batch and lies in [0, 1], got {alpha}")
         if source_pseudo_count is not None and source_pseudo_count < 0:
@@ -171,9 +176,9 @@ class BlendNorm(StatisticsNorm):
     def _blended(self, x: Tensor) -> tuple[Tensor, Tensor]:
         assert self.mean is not None
         assert self.variance is not None
-        rows = self.processes.count_rows(x)
-        alpha = self.alpha if self.source_pseudo_count is None else rows / (rows + self.source_pseudo_count)
-        assert alpha is not None
+        rows, alpha = self.processes.count_rows(x), 1.0 if self.alpha is None else self.alpha
+        if self.source_pseudo_count is not None:
+            alpha = min(alpha, rows / (rows + self.source_pseudo_count))
         mean, variance = self.moments(x, unbiased=True)
         return blend(self.mean, mean, alpha), blend(self.variance, variance, alpha)
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -11,7 +12,7 @@ from ttc.core.classifier import Classifier
 from ttc.core.state import changeable_tensors
 from ttc.core.statistics import norm_layers
 from ttc.errors import TTCError
-from ttc.nn.normalization import BatchStatisticsNorm, SourceNorm, StatisticsNorm
+from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm, StatisticsNorm
 from ttc.nn.surgery import Statistics, replace_norms_, source_statistics
 
 
@@ -113,3 +114,26 @@ def source_classifier(adapter: Adapter) -> Classifier:
         if isinstance(layer, StatisticsNorm) and layer.mean is not None:
             model.network.set_submodule(name, SourceNorm(layer).eval())
     return model.requires_grad_(False)
+
+
+def blended_copy(source: Classifier, *, alpha: float, source_pseudo_count: float) -> Classifier | None:
+    """Copy a frozen classifier, with source statistics blended with those of each batch; parameters are shared.
+
+    Args:
+        source: What :func:`source_classifier` returned.
+        alpha: The largest weight of the batch.
+        source_pseudo_count: The number of images that the source statistics count for.
+
+    Returns:
+        The copy, or None if no layer stores statistics, or one of them cannot be replaced.
+    """
+    statistics = partial(BlendNorm, alpha=alpha, source_pseudo_count=source_pseudo_count)
+    model = copy.deepcopy(source, {id(parameter): parameter for parameter in source.parameters()})
+    for name, layer in list(model.network.named_modules()):
+        if isinstance(layer, SourceNorm):
+            model.network.set_submodule(name, statistics(layer).eval())
+    try:
+        replace_norms_(model.network, statistics)
+    except TTCError:
+        return None
+    return model if any(isinstance(layer, BlendNorm) for layer in model.modules()) else None
