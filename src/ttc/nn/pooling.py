@@ -103,12 +103,13 @@ class PooledNorm(StatisticsNorm):
     def _measure(self, x: Tensor) -> "_Moments":
         """Return the statistics of a batch.
 
-        They are summed over one image at a time: torch's variance over all images takes twenty times as long on a CPU.
+        They are summed over one image at a time: torch's variance over all images takes twenty times as long on a CPU,
+        and its norm per image ten times as long as squaring in place where channels come last.
         """
         x = x.to(self.mean.dtype) - self.mean.view(1, -1, *[1] * (x.ndim - 2))  # near zero: squares stay precise
         axes = list(range(2, x.ndim))
-        means = x.mean(axes) if axes else x  # (N, C)
-        squares = torch.linalg.vector_norm(x, dim=axes).square() / x[0, 0].numel() if axes else x.square()
+        means = x.mean(axes) if axes else x.clone()  # (N, C)
+        squares = x.square_().mean(axes) if axes else x.square_()
         offset = means.mean(0)  # (C,)
         variance = (squares.mean(0) - offset.square()).clamp(min=0)
         return _Moments(self.mean + offset, variance, self.mean + means)
