@@ -1,6 +1,6 @@
 """The cost of the guard: processor time of a guarded step over that of a bare one, interleaved in one run.
 
-Without the comparison with the source model, and with a comparison of every batch: four forward passes more.
+Without the comparison with the source model, and with a comparison of every batch: six forward passes more.
 """
 
 import json

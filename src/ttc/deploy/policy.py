@@ -20,8 +20,8 @@ class Limits:
         consistency_gap: Lead of the source model in flip consistency, the probability of predicting the same class for
             an image and its horizontal flip, from which the source model predicts and nothing is learned
             (:class:`ttc.deploy.Guard`).
-        source_consistency: Flip consistency of the source model below which it does not predict alone: the
-            probabilities of both models are averaged then, weighted by evidence.
+        source_consistency: Flip consistency of the source model below which it predicts only with part of the batch
+            in its statistics.
 
     Raises:
         TTCError: If a limit is not a positive finite number.
