@@ -4,6 +4,8 @@ import errno
 import hashlib
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,28 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
         interrupted_write()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_the_next(tmp_path: Path) -> None:
+    path, code = tmp_path / "file[1].txt", "import os, sys, pathlib, signal; from ttc.files import atomic\n"
+    code += (
+        "with atomic(pathlib.Path(sys.argv[1])) as part: part.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert len(list(tmp_path.iterdir())) == 1
+    with atomic(path) as part:
+        part.write_text("whole")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_another_is_writing_stays(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with atomic(path) as first:
+        first.write_text("first")
+        with atomic(path) as second:
+            second.write_text("second")
+        assert first.read_text() == "first"
+    assert path.read_text() == "first"
 
 
 def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:

@@ -1,21 +1,32 @@
 """Atomic file writing, allocation and checksums."""
 
 import errno
+import glob
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+if sys.platform != "win32":
+    import fcntl
+
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that replaces it when the block succeeds and is deleted when it fails."""
+    """Yield a temporary path beside ``path`` that replaces it when the block succeeds and is deleted when it fails.
+
+    Those of processes that were killed while they wrote the same file are deleted as well.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned_parts(path)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=f".part{path.suffix}")
-    os.close(descriptor)
+    locked = _lock(descriptor)
+    if not locked:
+        os.close(descriptor)
     part = Path(name)
     try:
         yield part
@@ -27,6 +38,31 @@ def atomic(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+        if locked:
+            os.close(descriptor)
+
+
+def _remove_abandoned_parts(path: Path) -> None:
+    """Delete the temporary files for ``path`` that no process has locked: their writers were killed."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part{glob.escape(path.suffix)}"):
+        with suppress(OSError):
+            descriptor = os.open(part, os.O_RDWR)
+            try:
+                if _lock(descriptor):
+                    part.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed; return whether that succeeded: it does not where files have no locks."""
+    if sys.platform == "win32":
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def allocate(path: Path) -> None:

@@ -32,6 +32,14 @@ def test_files_of_another_job_are_rejected(tmp_path: Path) -> None:
         JobFolder(tmp_path, SETTINGS, 30).read_progress()
 
 
+def test_a_process_killed_as_it_claimed_the_folder_leaves_it_free(tmp_path: Path) -> None:
+    (tmp_path / ".progress.json.x1y2.part.json").touch()
+    folder = JobFolder(tmp_path, SETTINGS, 30)
+    assert folder.read_progress() == Progress(0, {})
+    folder.write_progress(Progress(8, {}))
+    assert [path.name for path in tmp_path.iterdir()] == ["progress.json"]
+
+
 def test_a_run_that_saved_nothing_leaves_the_folder_free(tmp_path: Path) -> None:
     folder = JobFolder(tmp_path / "job", SETTINGS, 30)
     folder.write_progress(Progress(0, {}))

@@ -44,7 +44,8 @@ def test_rows_after_the_last_checkpoint_are_written_again(
     assert lines[0] == "path,class,probability,entropy,label"
     assert [line.split(",")[0] for line in lines[1:]] == ["image 0", "image 1", "image 3", "image 2"]
     assert [json.loads(line)["action"] for line in folder.events.read_text().splitlines()] == ["freeze"]
-    summary = summarize_predictions(folder, IMAGES, adapter)
+    summary = summarize_predictions(folder, IMAGES, adapter, {})
+    assert summary == writer.summary
     assert summary == {
         "images": 4,
         "mean_probability": round(float(LOGITS.double().softmax(1).max()), 4),
@@ -60,6 +61,25 @@ def test_a_checkpoint_is_saved_when_it_is_due(model: nn.Module, tmp_path: Path) 
         writer.done = 2
         writer.save_checkpoint_if_due(adapter)
         assert folder.read_progress().done == 0  # the last one is seconds old
+        writer.write_predictions([0, 1, 2, 3], LOGITS.repeat(2, 1))
         writer.done = 4
         writer.save_checkpoint_if_due(adapter)
         assert folder.read_progress().done == 4
+
+
+def test_a_complete_job_has_its_summary_whenever_it_is_killed(
+    model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, adapter = JobFolder(tmp_path, {"method": "tent"}, 4), ttc.adapt(model, "tent")
+
+    def interrupt(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    with ResultWriter(folder, IMAGES, folder.read_progress()) as writer:
+        writer.write_predictions([0, 1, 2, 3], LOGITS.repeat(2, 1))
+        writer.done = 4
+        monkeypatch.setattr(folder, "write_progress", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writer.save_checkpoint_if_due(adapter)
+    assert json.loads(folder.summary.read_text())["images"] == 4
+    assert folder.read_progress().done == 0

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ttc import __version__
 from ttc.core import Adapter
 from ttc.core.processes import Processes
 from ttc.data import as_tensor
@@ -18,9 +17,8 @@ from ttc.deploy.guard import Guard
 from ttc.deploy.input_images import InputImages
 from ttc.deploy.job_folder import JobFolder, Progress
 from ttc.deploy.job_reader import JobReader, order_images
-from ttc.deploy.job_results import NoWriter, ResultWriter, summarize_predictions
+from ttc.deploy.job_results import NoWriter, ResultWriter
 from ttc.errors import TTCError
-from ttc.files import atomic
 
 
 @dataclass(frozen=True)
@@ -134,17 +132,13 @@ class AdaptationJob:
             with ResultWriter(self.folder, images, progress) as writer:
                 predictor = Guard(adapter, on_event=writer.write_event) if self.settings.guard else adapter
                 self._predict(predictor, writer, on_progress)
-            summary = summarize_predictions(self.folder, images, predictor)
-            with atomic(self.folder.summary) as part:
-                content = {"job": self.folder.settings, "version": __version__, **summary}
-                part.write_text(json.dumps(content, indent=2) + "\n")
         except BaseException as error:
             with suppress(OSError):
                 self.folder.remove_if_unused()
             if isinstance(error, OSError):
                 raise TTCError(f"cannot write to {self.folder.path}: {error.strerror or error}") from error
             raise
-        return summary
+        return writer.summary
 
     def _agree_on_progress(self, processes: Processes) -> Progress:
         """Read how far an earlier run got, in all processes before the first one writes."""

@@ -52,7 +52,8 @@ class JobFolder:
         """
         path = self.path / "progress.json"
         if not path.exists():
-            if self.path.exists() and any(self.path.iterdir()):
+            begun = f".{path.name}."  # what a process left that was killed as it claimed the folder
+            if self.path.exists() and any(not other.name.startswith(begun) for other in self.path.iterdir()):
                 raise TTCError(f"{self.path} contains other files; choose another folder with --out")
             return Progress(0, {})
         saved = json.loads(path.read_text())

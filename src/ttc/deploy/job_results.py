@@ -4,13 +4,14 @@ import csv
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from ttc import __version__
 from ttc.core import Adapter, Event
 from ttc.core.entropy import softmax_entropy
 from ttc.deploy.guard import Guard
@@ -32,10 +33,12 @@ class ResultWriter:
     Attributes:
         done: The number of images that were predicted or skipped.
         skipped: Why files were skipped, by name.
+        summary: That of the predictions, once all are written.
     """
 
     def __init__(self, folder: JobFolder, images: InputImages, progress: Progress) -> None:
         self.folder, self.images = folder, images
+        self.summary: dict[str, Any] = {}
         self.done, sizes, skipped = progress
         self.skipped = dict(skipped)
         if not self.done:
@@ -72,11 +75,17 @@ class ResultWriter:
             self.rows.writerow([*row, *label])
 
     def save_checkpoint_if_due(self, predictor: Guard | Adapter) -> None:
-        """Save a checkpoint at the end, and when the last one is old."""
-        if self.done < self.folder.total and time.monotonic() - self.saved <= CHECKPOINT_SECONDS:
+        """Save a checkpoint when the last one is old; at the end also the summary."""
+        complete = self.done == self.folder.total
+        if not complete and time.monotonic() - self.saved <= CHECKPOINT_SECONDS:
             return
         self.predictions.flush()
         self.events.flush()
+        if complete:  # before progress says so, or a process killed in between would leave a job without summary
+            self.summary = summarize_predictions(self.folder, self.images, predictor, self.skipped)
+            content = {"job": self.folder.settings, "version": __version__, **self.summary}
+            with atomic(self.folder.summary) as part:
+                part.write_text(json.dumps(content, indent=2) + "\n")
         self.folder.save_checkpoint(predictor, self.done, self.skipped)
         self.saved = time.monotonic()
 
@@ -94,7 +103,9 @@ class NoWriter:
         """Do nothing."""
 
 
-def summarize_predictions(folder: JobFolder, images: InputImages, predictor: Guard | Adapter) -> dict[str, Any]:
+def summarize_predictions(
+    folder: JobFolder, images: InputImages, predictor: Guard | Adapter, skipped: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the summary of the predictions in a folder, as :meth:`AdaptationJob.run` does."""
     count, right, probability, entropy = 0, 0, 0.0, 0.0
     classes: Counter[str] = Counter()
@@ -114,7 +125,6 @@ def summarize_predictions(folder: JobFolder, images: InputImages, predictor: Gua
     if isinstance(predictor, Guard):
         summary["guard"] = predictor.mode
         summary["guard_events"] = len(folder.events.read_text(encoding="utf-8").splitlines())
-    skipped = folder.read_progress().skipped
     if skipped:
         summary["skipped"] = dict(skipped)
     return summary
