@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ttc.files import allocate, atomic, checksum
+from ttc.files import allocate, atomic, checksum, has_files
 
 
 def test_a_file_appears_only_when_the_block_succeeds(tmp_path: Path) -> None:
@@ -48,6 +48,15 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next(tmp_path: Path
     with atomic(path) as part:
         part.write_text("whole")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_with_temporary_files_only_is_free(tmp_path: Path) -> None:
+    assert not has_files(tmp_path / "missing")
+    assert not has_files(tmp_path)
+    (tmp_path / ".manifest.json.x1y2.part.json").touch()
+    assert not has_files(tmp_path)
+    (tmp_path / ".notes").touch()
+    assert has_files(tmp_path)
 
 
 def test_a_file_that_another_is_writing_stays(tmp_path: Path) -> None:

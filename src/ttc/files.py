@@ -42,6 +42,21 @@ def atomic(path: Path) -> Iterator[Path]:
             os.close(descriptor)
 
 
+def is_partial(path: Path) -> bool:
+    """Tell whether a path names a temporary file, which a killed process may have left.
+
+    Example:
+        >>> is_partial(Path("out/.labels.npy.x1y2.part.npy")), is_partial(Path("out/labels.npy"))
+        (True, False)
+    """
+    return path.name.startswith(".") and ".part" in path.name
+
+
+def has_files(folder: Path) -> bool:
+    """Tell whether a folder exists and contains anything but temporary files."""
+    return folder.exists() and not all(is_partial(path) for path in folder.iterdir())
+
+
 def _remove_abandoned_parts(path: Path) -> None:
     """Delete the temporary files for ``path`` that no process has locked: their writers were killed."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part{glob.escape(path.suffix)}"):

@@ -18,7 +18,7 @@ from ttc.corruptions.manifest import CorruptionSettings, Manifest, check_separat
 from ttc.corruptions.pool import ImageProgress, explain_disk_errors, map_unordered
 from ttc.corruptions.severity_tables import TableName
 from ttc.errors import TTCError
-from ttc.files import atomic, checksum
+from ttc.files import atomic, checksum, is_partial
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".gif"}
 _CHUNK = 8
@@ -191,7 +191,7 @@ def _folder_checksum(folder: Path) -> str:
     """Return the checksum of a folder's listing and delete the partial files of a killed run."""
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if path.name.startswith(".") and ".part" in path.name:
+        if is_partial(path):
             path.unlink()
         else:
             digest.update(f"{checksum(path)}  {path.relative_to(folder).as_posix()}\n".encode())

@@ -12,7 +12,7 @@ import torch
 from ttc import __version__
 from ttc.corruptions.frost_textures import FILES
 from ttc.errors import TTCError
-from ttc.files import atomic, checksum
+from ttc.files import atomic, checksum, has_files
 
 MANIFEST_NAME = "corruptions.json"
 
@@ -49,7 +49,7 @@ def open_manifest(folder: Path, settings: CorruptionSettings) -> Manifest:
     """Create the manifest of an empty folder, or load the existing one if its settings are the same."""
     path = folder / MANIFEST_NAME
     if not path.exists():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.is_file() or has_files(folder):
             raise TTCError(
                 f"{folder} contains files that `ttc corrupt` did not write; choose an empty or new output folder"
             )

@@ -11,7 +11,7 @@ import torch
 from ttc.core import Adapter
 from ttc.deploy.guard import Guard
 from ttc.errors import TTCError
-from ttc.files import atomic
+from ttc.files import atomic, has_files
 
 FORMAT = 2  # of progress.json; version 0.1 wrote none
 
@@ -52,8 +52,7 @@ class JobFolder:
         """
         path = self.path / "progress.json"
         if not path.exists():
-            begun = f".{path.name}."  # what a process left that was killed as it claimed the folder
-            if self.path.exists() and any(not other.name.startswith(begun) for other in self.path.iterdir()):
+            if has_files(self.path):
                 raise TTCError(f"{self.path} contains other files; choose another folder with --out")
             return Progress(0, {})
         saved = json.loads(path.read_text())

@@ -19,7 +19,7 @@ from ttc.deploy.input_images import InputImages
 from ttc.deploy.job_reader import order_images
 from ttc.deploy.photos import PhotoImages
 from ttc.errors import TTCError
-from ttc.files import atomic
+from ttc.files import atomic, is_partial
 
 
 def split_images(images: InputImages, count: int, *, shuffle: bool, seed: int) -> list[InputImages]:
@@ -69,7 +69,8 @@ class ShardedJob:
         self.folder, self.images = folder, images
         self.shards = split_images(images, count, shuffle=settings.shuffle, seed=settings.seed)
         self.settings = [replace(settings, shard=f"{number + 1}/{count}") for number in range(count)]
-        if folder.exists() and not {path.name for path in folder.iterdir()} <= self._names():
+        present = set(folder.iterdir()) if folder.exists() else set()
+        if not {path.name for path in present if not is_partial(path)} <= self._names():
             raise TTCError(f"{folder} contains other files; choose another folder with --out")
 
     def _names(self) -> set[str]:
