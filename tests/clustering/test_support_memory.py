@@ -22,12 +22,25 @@ def images(seed: int) -> Tensor:
 
 def test_supports_of_an_outlier_are_dropped_with_the_next_batch() -> None:
     memory = SupportMemory(supports(4), per_class=None, num_classes=4)
-    for seed, batch in enumerate([images(0), torch.zeros(20, 3, 32, 32)]):
+    for seed, batch in enumerate([images(0), images(1), torch.zeros(20, 3, 32, 32)]):
         memory.store(batch, memory.joined(batch, supports(3, seed)))
-    assert len(memory.supports.features) == 10
-    assert len(memory.known_at(images(1)).features) == 7
-    memory.store(images(1), memory.joined(images(1), supports(2, 2)))
-    assert len(memory.supports.features) == 9
+    assert len(memory.supports.features) == 13
+    assert len(memory.known_at(images(2)).features) == 10
+    memory.store(images(2), memory.joined(images(2), supports(2, 3)))
+    assert len(memory.supports.features) == 12
+
+
+@pytest.mark.parametrize("outlier", [0, 1])
+def test_the_third_batch_tells_which_of_the_first_two_to_drop(outlier: int) -> None:
+    memory = SupportMemory(supports(4), per_class=None, num_classes=4)
+    batches = [images(0), images(1)]
+    batches[outlier] = torch.zeros(20, 3, 32, 32)
+    for size, batch in zip([1, 2], batches, strict=True):
+        assert len(memory.known_at(batch).features) == 4  # the second one is predicted without the first
+        memory.store(batch, memory.joined(batch, supports(size, size)))
+    assert len(memory.known_at(images(2)).features) == [6, 5][outlier]
+    memory.store(images(2), memory.joined(images(2), supports(3, 3)))
+    assert [len(one.features) for one in (memory.before, memory.supports)] == [[6, 9], [5, 8]][outlier]
 
 
 @pytest.mark.parametrize("method", ["t3a", "tast", "tsd"])

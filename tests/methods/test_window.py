@@ -195,7 +195,7 @@ def test_an_outlier_leaves_the_window_and_is_not_learned_from(recorder: Recorder
     window, ordinary = WindowAdapter(recorder, 30), torch.rand(60, 3, 8, 8) / 10
     for batch in (ordinary[:8], torch.full((9, 3, 8, 8), 0.9), ordinary[8:20]):
         window(batch)
-    assert [len(shown) for shown in recorder.predicted] == [8, 17, 20]
+    assert [len(shown) for shown in recorder.predicted] == [8, 9, 20]  # far from the first, the second stands alone
     assert window.fresh == 20
     window(ordinary[20:34])
     assert max(recorder.learned[0]) < 0.5
@@ -204,3 +204,16 @@ def test_an_outlier_leaves_the_window_and_is_not_learned_from(recorder: Recorder
     window(ordinary[34:43])
     assert window.images is not None
     assert torch.equal(window.images, ordinary[34:43])
+
+
+def test_a_first_batch_that_the_next_two_contradict_leaves_the_window(recorder: Recorder) -> None:
+    window, ordinary = WindowAdapter(recorder, 30), torch.rand(60, 3, 8, 8) / 10
+    for batch in (torch.full((25, 3, 8, 8), 0.9), ordinary[:10], ordinary[10:20]):
+        window(batch)
+    assert [len(shown) for shown in recorder.predicted] == [25, 10, 20]
+    assert window.images is not None
+    assert torch.equal(window.images, ordinary[:20])
+    assert window.fresh == 20
+    window(ordinary[20:34])
+    assert [len(learned) for learned in recorder.learned] == [34]
+    assert max(recorder.learned[0]) < 0.5

@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import ttc
 from ttc.core.outlier_check import FAR, FEWEST, OutlierCheck, channel_distances, is_blank
+from ttc.corruptions import corrupt
+from ttc.data import as_tensor
+from ttc.data import embedded as embedded_images
+from ttc.models import embedded
 from ttc.nn import EmaNorm, RunningNorm, track_statistics
 from ttc.nn.outliers import MAX_MOVE, bounded_move, distance
 
@@ -34,7 +39,7 @@ def statistics(layer: EmaNorm | RunningNorm, stream: list[Tensor]) -> tuple[Tens
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize(
     ("position", "mean", "std"),
-    [(0, 0.0, 1.0), *((position, *shift) for position in (1, 4) for shift in ((0.0, 0.1), (0.0, 1.0), (0.5, 1.5)))],
+    [(position, *shift) for position in (0, 1, 4) for shift in ((0.0, 0.1), (0.0, 1.0), (0.5, 1.5))],
 )
 def test_an_outlier_moves_the_statistics_by_the_bound_at_most(
     make: Callable[[nn.BatchNorm2d], EmaNorm | RunningNorm], position: int, mean: float, std: float
@@ -134,6 +139,69 @@ def test_a_batch_far_from_the_last_one_waits_for_another_like_it(kind: str) -> N
     assert not check.is_unconfirmed(OUTLIERS[kind](images(3)))
 
 
+@pytest.mark.parametrize("kind", OUTLIERS)
+def test_the_third_batch_tells_whether_the_first_was_an_outlier(kind: str) -> None:
+    outlier = OUTLIERS[kind](images(0))
+    for first, second in ((outlier, images(1)), (images(1), outlier)):
+        check = OutlierCheck()
+        assert not check.is_second_and_far(first)
+        check.include(first)
+        assert check.is_second_and_far(second)
+        assert check.is_unconfirmed(second)
+        assert not check.is_second_and_far(second[: FEWEST - 1])
+        assert not check.is_second_and_far(second[:, :1])
+        assert not check.shows_first_as_outlier(second)
+        check.include(second)
+        assert check.shows_first_as_outlier(images(2)) is (first is outlier)
+        assert check.is_contradicted_by(images(2)) is (second is outlier)
+        assert not check.is_second_and_far(images(2))
+        check.include(images(2))
+        assert not check.shows_first_as_outlier(images(3))
+
+
+@pytest.mark.parametrize("size", [8, 16, 50])
+@pytest.mark.parametrize(
+    "corruption", [None, "contrast", "fog", "frost", "gaussian_noise", "defocus_blur", "brightness"]
+)
+def test_good_batches_of_one_stream_are_never_far(corruption: str | None, size: int) -> None:
+    data = embedded_images()
+    pixels = data.pixels(range(300))
+    stream = as_tensor(pixels if corruption is None else corrupt(pixels, corruption, severity=5)).split(size)
+    for first, second, third in zip(stream, stream[1:], stream[2:], strict=False):
+        check = OutlierCheck()
+        check.include(first)
+        assert not check.is_second_and_far(second)
+        check.include(second)
+        assert not check.shows_first_as_outlier(third)
+
+
+@pytest.mark.parametrize(("method", "small"), [("norm-ema", False), ("norm", True)])
+@pytest.mark.parametrize("corruption", ["contrast", "frost"])
+def test_streams_without_outliers_are_predicted_as_without_the_check(
+    method: str, small: bool, corruption: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = embedded_images()
+    pixels = data.pixels(range(100))
+    stream = as_tensor(pixels if corruption is None else corrupt(pixels, corruption, severity=5))
+    found = {size: predictions(method, small, list(stream[: 3 * size].split(size))) for size in (8, 33)}
+    monkeypatch.setattr("ttc.nn.stream_statistics.is_second_and_far", lambda *_: False)
+    for size, logits in found.items():
+        assert torch.equal(logits, predictions(method, small, list(stream[: 3 * size].split(size))))
+
+
+def predictions(method: str, small: bool, stream: list[Tensor]) -> Tensor:
+    adapter = ttc.adapt(embedded(), method, small_batches=small)
+    return torch.cat([adapter(batch) for batch in stream])
+
+
+def test_images_that_wait_are_those_of_the_last_batch() -> None:
+    check, statistics = OutlierCheck(), torch.zeros(2, 6)
+    check.check_state({"last": statistics, "before": None, "batches": 2, "waiting": images(0)})
+    for waiting in (1.0, images(0)[:, :1], images(0)[:1], images(0).long()):
+        with pytest.raises(ValueError, match="not those of the last batch"):
+            check.check_state({"last": statistics, "before": None, "batches": 2, "waiting": waiting})
+
+
 def test_images_are_blank_if_all_of_them_have_one_colour() -> None:
     colours = torch.rand(4, 3, 1, 1)
     assert is_blank(colours.expand(4, 3, 8, 8))
@@ -152,6 +220,6 @@ def test_small_batches_and_other_channels_are_not_compared() -> None:
     check.include(images(1)[:1])
     assert check.last is None
     with pytest.raises(ValueError, match="a mean and a variance per channel"):
-        check.check_state({"last": torch.zeros(3), "before": None})
+        check.check_state({"last": torch.zeros(3), "before": None, "batches": 1, "waiting": None})
     with pytest.raises(ValueError, match="a mean and a variance per channel"):
-        check.check_state({"last": None, "before": 1.0})
+        check.check_state({"last": None, "before": 1.0, "batches": 1, "waiting": None})

@@ -12,6 +12,9 @@ from ttc.core.part import Part
 class SupportMemory(Part):
     """Supports, and those from before the last batch: they continue if the next batch shows the last as an outlier.
 
+    If the second batch is far from the first, either can be the outlier: ``supports`` are those without the first batch
+    then, ``before`` those without the second.
+
     Args:
         supports: The first supports, those of the head.
         per_class: How many to keep per class, those of lowest entropy; None keeps all.
@@ -28,7 +31,8 @@ class SupportMemory(Part):
 
     def known_at(self, x: Tensor) -> Supports:
         """Return the supports when the images ``x`` come, without those of an outlier."""
-        return self.before if self.check.is_contradicted_by(x) else self.supports
+        leaves_last = self.check.is_contradicted_by(x) or self.check.is_second_and_far(x)
+        return self.before if leaves_last else self.supports
 
     def joined(self, x: Tensor, new: Supports) -> Supports:
         """Return the supports with those of the images ``x``; nothing is stored."""
@@ -36,7 +40,8 @@ class SupportMemory(Part):
 
     def store(self, x: Tensor, supports: Supports) -> None:
         """Store what :meth:`joined` returned for the images ``x``."""
-        self.before, self.supports = self.known_at(x), supports
+        self.before = self.supports if self.check.is_second_and_far(x) else self.known_at(x)
+        self.supports = supports
         self.check.include(x)
 
     def check_state(self, state: dict[str, Any]) -> None:

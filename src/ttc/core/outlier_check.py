@@ -17,6 +17,7 @@ Pair = tuple[Tensor, Tensor]
 
 MARGIN = 1 / 2  # how much nearer an alternative must be: batches of one stream differ by chance
 FAR = 0.4  # distance of pixels from which a batch can be an outlier; clean batches of 8 images stay below 0.34
+FIRST_FAR = 0.7  # the same of the second batch from the first; clean images and severity 5 have 0.64, but for contrast
 VERY_FAR = 1.3  # distance from which one batch alone is not learned from; clean images and contrast 5 have 1.26
 FEWEST = 8  # images in a batch that is compared: single images differ by nature
 PIXEL_EPS = 1e-5  # about the square of a grey level
@@ -52,16 +53,23 @@ class OutlierCheck(Part):
     channel. The last batch is contradicted if the next one is at least :data:`FAR` from it, and twice as near to the
     batch before. Classes hardly change these values, so streams sorted by class contradict nothing.
 
+    The first batch has none before it. If the second is far from it (:data:`FIRST_FAR`), either can be the outlier, and
+    the third batch tells which.
+
     Attributes:
         last: The statistics of the last batch (2, 2C); None if it was smaller than :data:`FEWEST`.
         before: Those of the batch before, outliers left out.
+        batches: How many batches were included.
+        waiting: The images of the second batch while an adapter has not learned from it, as it is far from the first.
     """
 
-    state_attributes = ("last", "before")
+    state_attributes = ("last", "before", "batches", "waiting")
 
     def __init__(self) -> None:
         self.last: Tensor | None = None
         self.before: Tensor | None = None
+        self.batches = 0
+        self.waiting: Tensor | None = None
 
     def is_contradicted_by(self, x: Tensor) -> bool:
         """Tell whether a new batch (N, C, ...) shows that the last one was an outlier; nothing changes."""
@@ -72,6 +80,29 @@ class OutlierCheck(Part):
             return False
         to_last, to_before = (_pixel_distance(new, old) for old in (self.last, self.before))
         return to_last > FAR and to_before < MARGIN * to_last
+
+    def is_second_and_far(self, x: Tensor) -> bool:
+        """Tell whether a new batch (N, C, ...) is the second one, and far from the first: one of them is an outlier.
+
+        Its halves must be twice as near to each other: small batches of one stream can differ as much by chance.
+        """
+        if self.batches != 1 or len(x) < FEWEST or self.last is None or self.last.shape[1] != 2 * x.shape[1]:
+            return False
+        apart = _pixel_distance(_pixel_statistics(x), self.last)
+        one, other = (_pixel_statistics(half) for half in x.tensor_split(2))
+        return apart > FIRST_FAR and _pixel_distance(one, other) < MARGIN * apart
+
+    def shows_first_as_outlier(self, x: Tensor) -> bool:
+        """Tell whether a new batch (N, C, ...) is the third one, and resembles the second but not the first."""
+        if self.batches != 2 or len(x) < FEWEST or self.last is None or self.before is None:
+            return False
+        new = _pixel_statistics(x)
+        if not self.last.shape == self.before.shape == new.shape:
+            return False
+        if _pixel_distance(self.last, self.before) <= FIRST_FAR:
+            return False
+        to_first = _pixel_distance(new, self.before)
+        return to_first > FAR and _pixel_distance(new, self.last) < MARGIN * to_first
 
     def is_unconfirmed(self, x: Tensor, limit: float = VERY_FAR) -> bool:
         """Tell whether a new batch (N, C, ...) is so far from the last two that another like it should come first.
@@ -84,7 +115,7 @@ class OutlierCheck(Part):
         if len(x) < FEWEST or self.last is None or not known:
             return False
         new = _pixel_statistics(x)
-        return min(_pixel_distance(new, batch) for batch in known) > limit
+        return min(_pixel_distance(new, batch) for batch in known) > limit or self.is_second_and_far(x)
 
     def include(self, x: Tensor) -> None:
         """Include a batch (N, C, ...) that was stored, or was not learned from."""
@@ -92,15 +123,22 @@ class OutlierCheck(Part):
         if self.last is not None and not (new is not None and self._contradicts(new)):
             self.before = self.last if self.last.shape[1] == 2 * x.shape[1] else None
         self.last = new
+        self.batches += 1
 
     def share_stream_(self, processes: Processes) -> None:
         """Change nothing: every process shows it the whole batch."""
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Check that there is a mean and a variance per channel."""
-        known = [value for value in state.values() if value is not None]
+        """Check that there is a mean and a variance per channel, and that images that wait are of such channels."""
+        known = [state[name] for name in ("last", "before") if state[name] is not None]
         if not all(isinstance(value, Tensor) and value.ndim == 2 and len(value) == 2 for value in known):
             raise ValueError("statistics of a batch are a mean and a variance per channel")
+        waiting, last = state["waiting"], state["last"]
+        if waiting is None:
+            return
+        fits = isinstance(waiting, Tensor) and waiting.is_floating_point() and waiting.ndim >= 2 and last is not None
+        if not fits or len(waiting) < FEWEST or 2 * waiting.shape[1] != last.shape[1]:
+            raise ValueError("the images that wait to be learned from are not those of the last batch")
 
 
 @torch.no_grad()

@@ -6,45 +6,18 @@ Zhao, Chen and Xia, "DELTA: Degradation-Free Fully Test-Time Adaptation", ICLR 2
 from functools import partial
 from typing import Literal
 
-from torch import Tensor
-
 from ttc.clustering import (
     ClassBalanced,
-    ClusteringAdapter,
     OptimizerFactory,
     ReliableAndDiverse,
     SelectAll,
     Selector,
     default_optimizer,
 )
+from ttc.clustering.cautious_cycle import CautiousClusteringAdapter
 from ttc.core import Classifier
-from ttc.core.cautious import CautiousAdapter
-from ttc.core.outlier_check import OutlierCheck
 from ttc.methods.method import Method
 from ttc.nn import BatchRenorm, BatchStatisticsNorm, copy_with_trainable_norms
-
-
-class Delta(CautiousAdapter, ClusteringAdapter):
-    """TENT or ETA as configured by :func:`delta`, whose running statistics no single batch ruins.
-
-    Ours: a batch far from those before is not learned from until another like it comes
-    (:class:`ttc.core.cautious.CautiousAdapter`).
-
-    Args:
-        model: A prepared copy.
-        optimizer: Makes the optimizer.
-        select: The weight of each sample.
-    """
-
-    state_attributes = (*ClusteringAdapter.state_attributes, "check")
-
-    def __init__(self, model: Classifier, optimizer: OptimizerFactory, *, select: Selector) -> None:
-        super().__init__(model, optimizer, select=select)
-        self.check = OutlierCheck()
-
-    def learn(self, x: Tensor) -> Tensor:
-        """Run one cycle of clustering."""
-        return ClusteringAdapter.adapt(self, x)
 
 
 def delta(
@@ -58,7 +31,7 @@ def delta(
     frequency_decay: float = 0.95,
     entropy_margin: float | None = None,
     redundancy_margin: float | None = None,
-) -> Delta:
+) -> CautiousClusteringAdapter:
     """DELTA: TENT or ETA with running statistics and with weights against classes that dominate.
 
     Zhao, Chen and Xia, "DELTA: Degradation-Free Fully Test-Time Adaptation", ICLR 2023. Two parts:
@@ -71,7 +44,8 @@ def delta(
 
     Read for this: the abstract, public notes on the paper, and a public implementation of both parts; the decay 0.95 is
     recalled from the paper. Differs from public code: a reset, and a prediction without learning, leave running
-    statistics as they should be; with ETA the selection is that of ETA, not H < 0.5 ln K alone.
+    statistics as they should be; with ETA the selection is that of ETA, not H < 0.5 ln K alone; a batch far from those
+    before is not learned from until another like it comes (:class:`ttc.core.cautious.CautiousAdapter`).
 
     With ``small_batches`` the layers use the statistics of that policy, and weights are 1 / (K z_k), which need no
     batch to be scaled over.
@@ -93,7 +67,8 @@ def delta(
     if reweight:
         select = ClassBalanced(select, decay=frequency_decay)
     statistics = partial(BatchRenorm, decay=decay) if renormalize else BatchStatisticsNorm
-    return Delta(copy_with_trainable_norms(model, statistics), optimizer or default_optimizer(classes), select=select)
+    prepared = copy_with_trainable_norms(model, statistics)
+    return CautiousClusteringAdapter(prepared, optimizer or default_optimizer(classes), select=select)
 
 
 METHOD = Method(

@@ -9,7 +9,8 @@ from typing import Literal
 
 import torch
 
-from ttc.clustering import ClusteringAdapter, Diversity, NotSingle, OptimizerFactory, entropy
+from ttc.clustering import Diversity, NotSingle, OptimizerFactory, entropy
+from ttc.clustering.cautious_cycle import CautiousClusteringAdapter
 from ttc.core import Classifier
 from ttc.methods.method import Method
 from ttc.nn import copy_with_trainable_norms, copy_with_trainable_parameters
@@ -21,7 +22,7 @@ def shot_im(
     optimizer: OptimizerFactory | None = None,
     diversity: float = 1.0,
     trains: Literal["backbone", "norm affine"] = "backbone",
-) -> ClusteringAdapter:
+) -> CautiousClusteringAdapter:
     """SHOT-IM: confident predictions per image, diverse ones per batch; trains all layers but the head.
 
     Liang et al., "Do We Really Need to Access the Source Data?", ICML 2020, used online, one step per batch: minimize
@@ -31,7 +32,8 @@ def shot_im(
     have several times as many images as there are classes predicted.
 
     Differs from the paper: online, without its cluster pseudo-labels. The paper trains offline for 15 epochs and leaves
-    online settings open; the statistics of the batch and the learning rates here are ours.
+    online settings open; the statistics of the batch and the learning rates here are ours. A batch far from those
+    before is not learned from until another like it comes (:class:`ttc.core.cautious.CautiousAdapter`).
 
     Args:
         optimizer: Makes the optimizer; Adam with lr 1e-4 below 500 classes, else SGD with lr 1e-4 and momentum 0.9.
@@ -43,7 +45,7 @@ def shot_im(
     prepared = copy_with_trainable_parameters(model, head=False) if backbone else copy_with_trainable_norms(model)
     losses = (entropy, Diversity(diversity)) if diversity else (entropy,)
     make = optimizer or _default_optimizer(model.num_classes)
-    return ClusteringAdapter(prepared, make, losses=losses, select=NotSingle() if diversity else None)
+    return CautiousClusteringAdapter(prepared, make, losses=losses, select=NotSingle() if diversity else None)
 
 
 def _default_optimizer(num_classes: int) -> OptimizerFactory:

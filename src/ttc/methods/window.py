@@ -22,7 +22,8 @@ class WindowAdapter(Adapter):
     it would from batches of ``size`` images, and larger batches pass through unchanged.
 
     The window is part of the state: its images are in memory, in state dicts and in saved files. Images of another
-    shape start a new window, and an outlier leaves it (:class:`ttc.core.outlier_check.OutlierCheck`).
+    shape start a new window, and an outlier leaves it (:class:`ttc.core.outlier_check.OutlierCheck`). If the second
+    batch is far from the first, it is predicted alone, and the third tells which of them leaves the window.
 
     Args:
         base: The adapter that predicts and learns.
@@ -63,7 +64,7 @@ class WindowAdapter(Adapter):
 
     def _adapt(self, x: Tensor) -> Tensor:
         fresh = self._fresh(x)
-        learn = fresh >= self.size
+        learn = fresh >= self.size and not (len(x) < self.size and self.check.is_second_and_far(x))
         if learn:
             with self.processes.split(self.context(x)) as shard:
                 logits = self.base.adapt(shard)
@@ -71,7 +72,7 @@ class WindowAdapter(Adapter):
             with torch.no_grad():
                 logits = self._infer(x)
         self.images = self._joined(x)[-self.size :].clone()  # a copy: a view would keep all of a large batch
-        self.fresh, self.newest = 0 if learn else fresh, min(len(x), self.size)
+        self.fresh, self.newest = 0 if learn else min(fresh, self.size), min(len(x), self.size)
         self.check.include(x)
         return logits[-len(x) :]
 
@@ -104,7 +105,12 @@ class WindowAdapter(Adapter):
         share_parts_(self, processes)
 
     def context(self, x: Tensor) -> Tensor:
-        """Return the window with ``x`` at its end: the last ``size`` images, and all that were not learned from yet."""
+        """Return the window with ``x`` at its end: the last ``size`` images, and all that were not learned from yet.
+
+        If ``x`` is the second batch and far from the first, it is ``x`` alone.
+        """
+        if self.check.is_second_and_far(x):
+            return x
         return self._joined(x)[-max(self.size, self._fresh(x)) :]
 
     @property
@@ -121,9 +127,11 @@ class WindowAdapter(Adapter):
         """Return the window that ``x`` joins, and how many of its images have not been learned from."""
         if self.images is None or self.images.shape[1:] != x.shape[1:]:
             return [], 0
-        if not self.check.is_contradicted_by(x):
-            return [self.images], self.fresh
-        return [self.images[: len(self.images) - self.newest]], max(0, self.fresh - self.newest)
+        if self.check.is_contradicted_by(x):
+            return [self.images[: len(self.images) - self.newest]], max(0, self.fresh - self.newest)
+        if self.check.shows_first_as_outlier(x):
+            return [self.images[-self.newest :]], min(self.fresh, self.newest)
+        return [self.images], self.fresh
 
     def _joined(self, x: Tensor) -> Tensor:
         return torch.cat([*self._recent(x)[0], x])

@@ -5,6 +5,7 @@ No batch can ruin what is stored: see :mod:`ttc.nn.plausibility` and :mod:`ttc.n
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.errors import TTCError
 from ttc.nn.normalization import StatisticsNorm, blend, normalize_with, require_source
-from ttc.nn.outliers import Choice, initial_alternatives
+from ttc.nn.outliers import Choice, initial_alternatives, is_second_and_far
 from ttc.nn.plausibility import ABSURD_WINDOW, reject_absurd, update_weight
 
 
@@ -32,6 +33,8 @@ class RunningNorm(StatisticsNorm):
     """
 
     updates = shares_stream = True
+    first_far: ClassVar[float] = 0.3
+    """Distance of the second batch from the first from which one is an outlier; good ones of 8 stay below."""
     mean: Tensor
     variance: Tensor
     alternatives: Tensor | None
@@ -54,7 +57,7 @@ class RunningNorm(StatisticsNorm):
             return self._normalize_and_store(x, mean, variance)
         batch = torch.zeros_like(mean), torch.zeros_like(variance)  # batch_norm with momentum 1 fills them
         normalized = F.batch_norm(x, *batch, self.weight, self.bias, True, 1.0, self.eps)
-        self._store((mean, variance), batch)
+        self._store((mean, variance), batch, x.detach())
         return normalized
 
     def _normalize_and_store(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -62,19 +65,20 @@ class RunningNorm(StatisticsNorm):
         batch_mean, batch_variance = self.moments(x, unbiased=False)
         count = self._count_values(x)
         unbiased = batch_variance * (count / (count - 1))
-        self._store((mean, variance), (batch_mean.detach(), unbiased.detach()))
+        self._store((mean, variance), (batch_mean.detach(), unbiased.detach()), x.detach())
         return normalize_with(self, x, batch_mean, batch_variance)
 
     @torch.no_grad()
-    def _store(self, stored: tuple[Tensor, Tensor], batch: tuple[Tensor, Tensor]) -> None:
+    def _store(self, stored: tuple[Tensor, Tensor], batch: tuple[Tensor, Tensor], x: Tensor) -> None:
         """Update the stored statistics in place, by less if the batch is implausible."""
         amount = self.momentum * update_weight(self, *batch)
         if self.alternatives is None:
             after = stored[0].lerp(batch[0], amount), stored[1].lerp(batch[1], amount)
         else:
-            choice = Choice(stored, self.alternatives[self.branch], batch, self.eps)
+            alternatives = self.alternatives[self.branch]
+            choice = Choice(stored, alternatives, batch, self.eps, leaves_first=_leaves_first(self, x, alternatives))
             after = choice.chosen[0].lerp(batch[0], amount), choice.chosen[1].lerp(batch[1], amount)
-            self.alternatives[self.branch].copy_(choice.next_alternatives(after))
+            alternatives.copy_(choice.next_alternatives(after))
         for old, new in zip(stored, after, strict=True):
             old.copy_(new)
 
@@ -127,6 +131,8 @@ class EmaNorm(StatisticsNorm):
     """
 
     updates = shares_stream = True
+    first_far: ClassVar[float] = 0.5
+    """As in :class:`RunningNorm`, but the layers below move between two batches: good ones of 8 have up to 0.46."""
     alternatives: Tensor
 
     def __init__(self, layer: "_BatchNorm | StatisticsNorm", *, weight: float = 0.01) -> None:
@@ -162,7 +168,10 @@ class EmaNorm(StatisticsNorm):
         amount *= update_weight(self, mean, variance)
         current = self.mean, self.variance
         # A single image moves them too little to need confirmation, and differs from the next one by nature.
-        choice = Choice(current, self.alternatives, (mean, variance), self.eps) if images > 1 else None
+        choice = None
+        if images > 1:
+            leaves_first = _leaves_first(self, x, self.alternatives)
+            choice = Choice(current, self.alternatives, (mean, variance), self.eps, leaves_first=leaves_first)
         before, variance_before = choice.chosen if choice else current
         apart = mean - before
         # New tensors, not written in place: the backward pass of another view may still need the old ones.
@@ -236,3 +245,9 @@ def track_statistics(model: nn.Module, *, branch: int = 0) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.tracking, layer.branch = False, 0
+
+
+def _leaves_first(layer: RunningNorm | EmaNorm, x: Tensor, alternatives: Tensor) -> bool:
+    """Tell whether a batch is the second one, and far from the first; a shard of a batch does not tell."""
+    source = layer.source_mean, layer.source_variance
+    return not layer.processes.active and is_second_and_far(x, alternatives, source, layer.eps, layer.first_far)
