@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.core.outlier_check import FAR, FEWEST, OutlierCheck, channel_distances, is_blank
+from ttc.core.statistics import repeat_batch
 from ttc.corruptions import corrupt
 from ttc.data import as_tensor
 from ttc.data import embedded as embedded_images
@@ -48,6 +49,25 @@ def test_an_outlier_moves_the_statistics_by_the_bound_at_most(
     disturbed = [*stream[:position], *batches(1, -1.5, 0.5, seed=1), *stream[position:]]
     wanted, found = (statistics(make(nn.BatchNorm2d(6)), images) for images in (stream, disturbed))
     assert float(channel_distances(wanted, found, EPS).max()) <= 1.5 * MAX_MOVE
+
+
+@pytest.mark.parametrize("position", [0, 1, 4])
+def test_another_view_of_an_outlier_does_not_confirm_it(position: int) -> None:
+    def view(batch: Tensor) -> Tensor:
+        return batch * 0.97
+
+    found = []
+    stream, outlier = batches(6, 0.5, 1.5), batches(1, -1.5, 0.5, seed=1)
+    for images in (stream, [*stream[:position], *outlier, *stream[position:]]):
+        layer = EmaNorm(nn.BatchNorm2d(6), weight=0.01)
+        for batch in images:
+            layer(batch)
+            with repeat_batch(layer):
+                layer(view(batch))
+        assert layer.mean is not None
+        assert layer.variance is not None
+        found.append((layer.mean, layer.variance))
+    assert float(channel_distances(found[0], found[1], EPS).max()) <= 1.5 * MAX_MOVE
 
 
 @pytest.mark.parametrize("make", MAKERS)

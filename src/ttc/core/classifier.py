@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ttc.core.interface import InputNormalization, ModelInterface, PixelNormalization
 from ttc.core.processes import ALONE, Processes
+from ttc.core.statistics import repeat_batch
 from ttc.errors import TTCError
 
 
@@ -115,10 +116,14 @@ class Classifier(nn.Module):
         return Prediction(logits.to(x.dtype), features.to(x.dtype))
 
     def each(self, batches: Sequence[Tensor]) -> tuple[Prediction, ...]:
-        """Predict several batches of one shape, each with batch statistics of its own."""
+        """Predict several views of a batch, of one shape, each with batch statistics of its own."""
         runner = None if self.interface.forward is not None or self.processes.active else self.runner
         if runner is None or not runner.joins(batches):
-            return tuple(self(batch) for batch in batches)
+            first = self(batches[0])
+            if len(batches) == 1:
+                return (first,)
+            with repeat_batch(self):
+                return (first, *(self(batch) for batch in batches[1:]))
         logits, features = self(torch.cat(tuple(batches)), batches=len(batches))
         size = len(batches[0])
         return tuple(map(Prediction, logits.split(size), features.split(size)))

@@ -22,6 +22,8 @@ class StatisticsLayer(nn.Module):
     """Whether a forward pass may change the stored statistics."""
     tracking: bool = False
     """Whether a forward pass changes the stored statistics now."""
+    repeating: bool = False
+    """Whether a forward pass shows another view of the images of the pass before."""
     shares_stream: ClassVar[bool] = False
     """Whether it can compute the statistics of a batch whose shards are in several processes."""
     processes: Processes = ALONE
@@ -65,6 +67,19 @@ def freeze_statistics(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.tracking = True
+
+
+@contextmanager
+def repeat_batch(model: nn.Module) -> Iterator[None]:
+    """Mark what ``model`` predicts inside the block as views of the batch before: they do not confirm it."""
+    layers = [layer for layer in statistics_layers(model) if layer.updates]
+    for layer in layers:
+        layer.repeating = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.repeating = False
 
 
 def statistics_layers(model: nn.Module) -> list[StatisticsLayer]:

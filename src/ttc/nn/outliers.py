@@ -68,15 +68,23 @@ class Choice:
         batch: The statistics of the new batch.
         eps: The layer's eps.
         leaves_first: Whether the last batch was the first one, and this one is far from it (:func:`is_second_and_far`).
+        repeating: Whether this is another view of the last batch, which does not confirm it.
     """
 
     def __init__(
-        self, current: Pair, alternatives: Tensor, batch: Pair, eps: float, *, leaves_first: bool = False
+        self,
+        current: Pair,
+        alternatives: Tensor,
+        batch: Pair,
+        eps: float,
+        *,
+        leaves_first: bool = False,
+        repeating: bool = False,
     ) -> None:
         self.current, self.alternatives, self.batch, self.eps = current, alternatives, batch, eps
         bounded, last, without_last, _ = pairs = [(alternatives[i], alternatives[i + 1]) for i in (0, 2, 4, 6)]
         to_bounded, to_last, to_earlier = (distance(batch, pairs[i], eps) for i in (0, 1, 3))
-        self.repeated = to_last < SAME
+        self.repeated = (to_last < SAME) | repeating
         nearer = torch.minimum(to_bounded, to_earlier) < MARGIN * to_last
         self.contradicted = ~self.repeated & (nearer | leaves_first)
         chosen = _select(to_earlier < to_bounded, without_last, bounded)

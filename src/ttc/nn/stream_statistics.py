@@ -170,8 +170,9 @@ class EmaNorm(StatisticsNorm):
         # A single image moves them too little to need confirmation, and differs from the next one by nature.
         choice = None
         if images > 1:
-            leaves_first = _leaves_first(self, x, self.alternatives)
-            choice = Choice(current, self.alternatives, (mean, variance), self.eps, leaves_first=leaves_first)
+            leaves_first = not self.repeating and _leaves_first(self, x, self.alternatives)
+            batch, alternatives = (mean, variance), self.alternatives
+            choice = Choice(current, alternatives, batch, self.eps, leaves_first=leaves_first, repeating=self.repeating)
         before, variance_before = choice.chosen if choice else current
         apart = mean - before
         # New tensors, not written in place: the backward pass of another view may still need the old ones.
