@@ -198,6 +198,10 @@ def require_source(layer: StatisticsNorm) -> None:
 def _moments(x: Tensor, *, unbiased: bool) -> tuple[Tensor, Tensor]:
     """Return mean and variance per channel, each (C,), in float32 at least."""
     x = x.float() if x.dtype in {torch.float16, torch.bfloat16} else x
+    if unbiased and not (x.requires_grad and torch.is_grad_enabled()):  # several times faster than var_mean on a CPU
+        mean, variance = x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+        F.batch_norm(x, mean, variance, training=True, momentum=1.0)  # fills them
+        return mean, variance
     variance, mean = torch.var_mean(x, dim=[0, *range(2, x.ndim)], correction=int(unbiased))
     return mean, variance
 
