@@ -144,10 +144,16 @@ class OutlierCheck(Part):
 @torch.no_grad()
 def _pixel_statistics(x: Tensor) -> Tensor:
     """Return mean and variance (2, 2C) of the values of each channel and of their differences along the last axis."""
-    values = x.float().movedim(1, 0)  # (C, N, ...)
-    moments = [torch.var_mean(part.flatten(1), 1, correction=0) for part in (values, values.diff(dim=-1))]
-    variance, mean = (torch.cat(parts) for parts in zip(*moments, strict=True))
+    moments = [_moments(part) for part in (x.float(), x.float().diff(dim=-1))]
+    mean, variance = (torch.cat(parts) for parts in zip(*moments, strict=True))
     return torch.stack([mean, variance]).nan_to_num()
+
+
+def _moments(x: Tensor) -> Pair:
+    """Return the mean and the variance of each channel; torch's own variance is several times slower on a CPU."""
+    axes = [0, *range(2, x.ndim)]
+    mean = x.mean(axes, keepdim=True)
+    return mean.flatten(), (x - mean).square_().mean(axes)
 
 
 def _pixel_distance(one: Tensor, other: Tensor) -> float:
