@@ -41,6 +41,12 @@ def accuracies(measured: Measurements) -> dict[Cell, dict[str, float]]:
     return found
 
 
+def _rows(measured: Measurements) -> list[str]:
+    """Return the methods that were measured: a run may be of some of them."""
+    found = accuracies(measured).values()
+    return [method for method in METHODS if any(method in values for values in found)]
+
+
 def regrets(accuracy: dict[Cell, dict[str, float]]) -> dict[str, dict[Cell, float]]:
     """Return by method and cell the best accuracy of any method in that cell minus its own.
 
@@ -64,8 +70,8 @@ def _summary(measured: Measurements) -> ResultTable:
         "mean, label shift": [cell for cell in accuracy if cell[0].startswith(SHIFT)],
     }
     rows: dict[str, dict[str, Value]] = {}
-    for method in METHODS:
-        values = regret.get(method, {})
+    for method in _rows(measured):
+        values = regret[method]
         parts = {name: [values[cell] for cell in cells if cell in values] for name, cells in groups.items()}
         row = {name: _reduce(name, part) for name, part in parts.items()}
         below = [values["source"] - values[method] for values in accuracy.values() if {"source", method} <= set(values)]
@@ -89,7 +95,7 @@ def _table(measured: Measurements, size: int) -> ResultTable:
             )
             for scenario in SCENARIOS
         }
-        for method in METHODS
+        for method in _rows(measured)
     }
     return ResultTable(f"regret-accuracy-{size}", f"Accuracy (%) with batches of {size}", SCENARIOS, rows)
 
@@ -99,18 +105,15 @@ def _tables(measured: Measurements) -> tuple[ResultTable, ...]:
 
 
 def _figures(measured: Measurements) -> tuple[Figure, ...]:
-    regret = regrets(accuracies(measured))
+    regret, methods = regrets(accuracies(measured)), _rows(measured)
     panels = [
         HeatPanel(
             f"batch size {size}",
-            {
-                scenario: {method: regret.get(method, {}).get((scenario, size)) for method in METHODS}
-                for scenario in SCENARIOS
-            },
+            {scenario: {method: regret[method].get((scenario, size)) for method in methods} for scenario in SCENARIOS},
             reasons={
                 (scenario, method): measured.reason(_row(method, (scenario, size)))
                 for scenario in SCENARIOS
-                for method in METHODS
+                for method in methods
             },
         )
         for size in SIZES
@@ -144,10 +147,10 @@ STUDY = Study(
     figures=_figures,
     extra=_tables,
     notes=(
-        "The embedded profile shows 100 images of each of three corruptions at severity 5: a standard error is about 3 "
-        "points, so that the best of sixteen methods leads by chance too; little can be learned; and with batches of "
-        "100 a label shift is one batch, so that it shows there in nothing. It shows which methods fail where. For "
-        "differences between good methods run the cpu profile, or more --images and --corruptions.",
+        "Unless --images says otherwise, the embedded profile shows 100 images of each of three corruptions at "
+        "severity 5: a standard error is about 3 points, so that the best of sixteen methods leads by chance too; "
+        "little can be learned; and with batches of 100 a label shift is one batch, so that it shows there in nothing. "
+        "It shows which methods fail where; for differences between good ones run the cpu profile, or more --images.",
         "STEADY was tuned on speckle noise, Gaussian blur, spatter and saturate alone, none of which is in this study.",
     ),
 )
