@@ -1,7 +1,7 @@
 """What the contract knows of normalization layers: whether they use the batch, and whether running changes them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -56,30 +56,25 @@ def updates_statistics(model: nn.Module) -> bool:
     return any(layer.updates for layer in statistics_layers(model))
 
 
-@contextmanager
-def freeze_statistics(model: nn.Module) -> Iterator[None]:
+def freeze_statistics(model: nn.Module) -> AbstractContextManager[None]:
     """Keep the stored statistics of ``model`` unchanged inside the block."""
-    layers = [layer for layer in statistics_layers(model) if layer.tracking]
-    for layer in layers:
-        layer.tracking = False
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.tracking = True
+    return _switch([layer for layer in statistics_layers(model) if layer.tracking], "tracking", on=False)
+
+
+def repeat_batch(model: nn.Module) -> AbstractContextManager[None]:
+    """Mark what ``model`` predicts inside the block as views of the batch before: they do not confirm it."""
+    return _switch([layer for layer in statistics_layers(model) if layer.updates], "repeating", on=True)
 
 
 @contextmanager
-def repeat_batch(model: nn.Module) -> Iterator[None]:
-    """Mark what ``model`` predicts inside the block as views of the batch before: they do not confirm it."""
-    layers = [layer for layer in statistics_layers(model) if layer.updates]
+def _switch(layers: Sequence[StatisticsLayer], name: str, *, on: bool) -> Iterator[None]:
     for layer in layers:
-        layer.repeating = True
+        setattr(layer, name, on)
     try:
         yield
     finally:
         for layer in layers:
-            layer.repeating = False
+            setattr(layer, name, not on)
 
 
 def statistics_layers(model: nn.Module) -> list[StatisticsLayer]:
