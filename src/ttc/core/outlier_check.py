@@ -115,7 +115,7 @@ class OutlierCheck(Part):
         if len(x) < FEWEST or self.last is None or not known:
             return False
         new = _pixel_statistics(x)
-        return min(_pixel_distance(new, batch) for batch in known) > limit or self.is_second_and_far(x)
+        return min(_pixel_distance(new, batch) for batch in known) > limit
 
     def include(self, x: Tensor) -> None:
         """Include a batch (N, C, ...) that was stored, or was not learned from."""
@@ -144,12 +144,12 @@ class OutlierCheck(Part):
 @torch.no_grad()
 def _pixel_statistics(x: Tensor) -> Tensor:
     """Return mean and variance (2, 2C) of the values of each channel and of their differences along the last axis."""
-    moments = [_moments(part) for part in (x.float(), x.float().diff(dim=-1))]
+    moments = [channel_moments(part) for part in (x.float(), x.float().diff(dim=-1))]
     mean, variance = (torch.cat(parts) for parts in zip(*moments, strict=True))
     return torch.stack([mean, variance]).nan_to_num()
 
 
-def _moments(x: Tensor) -> Pair:
+def channel_moments(x: Tensor) -> Pair:
     """Return the mean and the variance of each channel; torch's own variance is several times slower on a CPU."""
     axes = [0, *range(2, x.ndim)]
     mean = x.mean(axes, keepdim=True)

@@ -14,7 +14,7 @@ Where features or images are stored instead, :class:`ttc.core.outlier_check.Outl
 import torch
 from torch import Tensor
 
-from ttc.core.outlier_check import FEWEST, MARGIN, Pair, channel_distances
+from ttc.core.outlier_check import FEWEST, MARGIN, Pair, channel_distances, channel_moments
 
 MAX_MOVE = 0.003  # of a channel by a batch that the next ones contradict, in standard deviations
 SAME = 1e-3  # batches nearer than this are one batch shown twice: it does not confirm itself
@@ -53,7 +53,7 @@ def is_second_and_far(x: Tensor, alternatives: Tensor, source: Pair, eps: float,
     last, earlier = alternatives[2:4], alternatives[6:]
     if len(x) < FEWEST or torch.equal(last, earlier) or not torch.equal(earlier, torch.stack(source)):
         return False
-    whole, one, other = (_moments(part) for part in (x, *x.tensor_split(2)))
+    whole, one, other = (channel_moments(part.double()) for part in (x, *x.tensor_split(2)))
     apart = distance(whole, (last[0], last[1]), eps)
     return bool((apart > limit) & (distance(one, other, eps) < MARGIN * apart))
 
@@ -97,11 +97,6 @@ class Choice:
         without_last = _select(self.contradicted, self.current, bounded)
         new = torch.stack([*bounded, *self.batch, *without_last, *self.last])
         return torch.where(self.repeated, self.alternatives, new.to(self.alternatives))
-
-
-def _moments(x: Tensor) -> Pair:
-    variance, mean = torch.var_mean(x.double(), [0, *range(2, x.ndim)], correction=0)
-    return mean, variance
 
 
 def _select(condition: Tensor, one: Pair, other: Pair) -> Pair:
