@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.core.state import check_state
+from ttc.corruptions import corrupt
+from ttc.data import as_tensor
 from ttc.methods.steady import Steady
-from ttc.nn import domain_tensors, flatten_domain
+from ttc.nn import Sharpness, domain_tensors, flatten_domain
 
 MEMORIES, STRENGTHS = (2, 8, 32, 128), (0.1, 0.5, 2.0, 8.0)
 
@@ -99,6 +101,18 @@ class LiteralPrior:
         return sum(math.exp(w) for w in self.weights[1:17])
 
 
+def adam_with_sharpness(parameters: list[Tensor], sharpness: Tensor) -> torch.optim.Adam:
+    return torch.optim.Adam([{"params": parameters, "lr": 1e-2}, {"params": [sharpness], "lr": 0.1}])
+
+
+def filtered(x: Tensor, amount: Tensor) -> Tensor:
+    weights = torch.tensor([1.0, 2.0, 1.0]).outer(torch.tensor([1.0, 2.0, 1.0])) / 16
+    channels = x.shape[1]
+    padded = nn.functional.pad(x, (1, 1, 1, 1), mode="replicate")
+    smooth = nn.functional.conv2d(padded, weights.expand(channels, 1, 3, 3), groups=channels)
+    return x + amount * (x - smooth)
+
+
 def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
     model = copy.deepcopy(source).eval().requires_grad_(False)
     for name, layer in list(model.named_modules()):
@@ -107,22 +121,24 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
     pools = [layer for layer in model.modules() if isinstance(layer, LiteralPool)]
     parameters = [p.requires_grad_(True) for layer in pools for p in (layer.weight, layer.bias)]
     origin = [p.detach().clone() for p in parameters]
-    optimizer = torch.optim.Adam(parameters, lr=1e-2)
+    sharpness = torch.zeros((), requires_grad=True)
+    optimizer = adam_with_sharpness(parameters, sharpness)
     estimate, classes, outputs, waiting = LiteralPrior(4), 4, [], 0
     mean_entropy, predicted = None, torch.full((4,), 0.25)
     for x in stream:
         n = len(x)
-        views = model(torch.cat([x, x.flip(3)]))
+        views = model(filtered(torch.cat([x, x.flip(3)]), sharpness))
         if statistics.geometric_mean(1 + float(layer.distance / layer.tolerance) for layer in pools) > 1.5:
             with torch.no_grad():
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(start)
-            optimizer, waiting = torch.optim.Adam(parameters, lr=1e-2), 0
+                sharpness.zero_()
+            optimizer, waiting = adam_with_sharpness(parameters, sharpness), 0
             optimizer.zero_grad()
             for layer in pools:
                 layer.pool, layer.images, layer.seen = layer.recent, min(32.0, layer.images), min(16.0, layer.seen)
                 layer.frozen = True
-            views = model(torch.cat([x, x.flip(3)]))
+            views = model(filtered(torch.cat([x, x.flip(3)]), sharpness))
             for layer in pools:
                 layer.frozen = False
         logits = (views[:n] + views[n:]) / 2
@@ -140,13 +156,18 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
         (loss / 100).backward()
         waiting += n
         if waiting >= 100:
-            optimizer.param_groups[0]["lr"] = 1e-2 * (1 - 0.8 * estimate.correlation)
+            caution, before = 1 - 0.8 * estimate.correlation, sharpness.item()
+            optimizer.param_groups[0]["lr"], optimizer.param_groups[1]["lr"] = 1e-2 * caution, 0.1 * caution
             optimizer.step()
             optimizer.zero_grad()
             waiting = 0
             with torch.no_grad():
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(0.997 * parameter + 0.003 * start)
+                sharpness.copy_((0.997 * sharpness).clamp(-1, 1))
+                for layer in pools:
+                    layer.images *= 1 - min(0.9, 3 * abs(sharpness.item() - before))
+                    layer.seen = max(0.0, layer.images - 16)
         for layer in pools:
             layer.tolerance = 6 + 22 * estimate.correlation
     return outputs
@@ -218,6 +239,7 @@ def test_outliers_and_blank_images_leave_no_trace(model: nn.Module, stream: list
     "options",
     [
         {"flip": False},
+        {"sharpness": False},
         {"pool": False},
         {"class_prior": False},
         {"weighting": False},
@@ -254,7 +276,33 @@ def test_deeper_networks_learn_in_smaller_steps(layers: int, rate: float) -> Non
     network = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4)).eval()
     adapter = ttc.adapt(network, "steady")
     assert isinstance(adapter, Steady)
-    assert adapter.updater.learning_rates == [pytest.approx(rate)]
+    assert adapter.updater.learning_rates == [pytest.approx(rate), 0.1]
+
+
+@pytest.mark.parametrize(("corruption", "sign"), [("gaussian_noise", -1), ("defocus_blur", 1)])
+def test_noise_is_smoothed_and_blur_is_sharpened(corruption: str, sign: int) -> None:
+    images = ttc.data.embedded()
+    batches = as_tensor(corrupt(images.pixels(range(600)), corruption, severity=5, seed=0)).split(100)
+    labels = torch.from_numpy(images.labels[:600]).split(100)
+    learned, fixed = (ttc.adapt(ttc.models.embedded(), "steady", sharpness=option) for option in (True, False))
+    right = {learned: 0, fixed: 0}
+    for x, y in zip(batches, labels, strict=True):
+        for adapter in right:
+            right[adapter] += int((adapter(x).argmax(1) == y).sum())
+    layer = learned.model.input_filter
+    assert isinstance(layer, Sharpness)
+    assert 0.1 < sign * layer.amount.item() <= 1
+    assert right[learned] > right[fixed]
+
+
+def test_the_sharpness_stays_within_its_limits(model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "steady")
+    layer = adapter.model.input_filter
+    assert isinstance(layer, Sharpness)
+    for batch in stream * 4:
+        layer.amount.data.fill_(1.0)  # the next step would go on
+        adapter(batch)
+        assert abs(layer.amount.item()) <= 1
 
 
 def test_without_learning_parameters_stay(model: nn.Module, stream: list[Tensor]) -> None:

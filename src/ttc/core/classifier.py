@@ -69,6 +69,7 @@ class Classifier(nn.Module):
         self.interface = ModelInterface(forward, output)
         self.network = _private_copy(model)
         self.normalization = None if normalize is None else PixelNormalization(normalize).to(_tensor_like(self.network))
+        self.input_filter: nn.Module | None = None  # applied to the images first, for methods that adapt those too
         self.head_name = find_head(self.network) if head is None else _named_head(self.network, head)
         self.runner: NetworkRunner | None = None  # in place of calling the network
         self.processes: Processes = ALONE  # each of which predicts a shard of the batch, and returns all of it
@@ -97,6 +98,7 @@ class Classifier(nn.Module):
 
     def _predict(self, x: Tensor, batches: int = 1) -> Prediction:
         self._tapped.clear()
+        x = x if self.input_filter is None else self.input_filter(x)
         logits = self.interface.logits(self._run(x if self.normalization is None else self.normalization(x), batches))
         tapped, self._tapped = self._tapped, []
         if not isinstance(logits, Tensor):

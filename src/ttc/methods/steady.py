@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
 
 from ttc.clustering import (
     Assignment,
@@ -32,7 +34,9 @@ from ttc.nn import (
     BatchStatisticsNorm,
     ParkedDomain,
     PooledNorm,
+    Sharpness,
     copy_with_trainable_norms,
+    discount_pools_,
     domain_tensors,
     flatten_domain,
     pools_have_changed,
@@ -49,6 +53,8 @@ LARGE = 500  # classes from which on the paper takes SGD
 LEARNING_RATE, LAYERS = 1e-2, 20  # with more normalization layers it falls: what they learn in one step adds up
 TOLERANCE = 6.0  # how far recent statistics may lie from the pool: shuffled streams of one domain stay below 2
 CORRELATED_TOLERANCE = 28.0  # the same where neighbouring images share classes, which moves statistics too
+SHARPNESS_RATE = 0.1  # the learning rate of the sharpness of the images
+POOL_PER_SHARPNESS = 3.0  # by which fraction the pools count less after a step of 1: they are of other images
 CORRELATED_CAUTION = 0.8  # the part of the learning rate that is left out there
 
 
@@ -104,9 +110,7 @@ class Steady(CautiousAdapter):
         self.domain_images += len(x)
         prior = self._prior(logits, update=True)
         if learns:
-            self._set_learning_rate()
-            if self.updater(self._loss(logits), len(x)):
-                self._pull_to_source(self.pull)
+            self._step(self._loss(logits), len(x))
         if self.prior is not None:  # ordered classes move statistics too, without a new domain
             correlated = self.prior.correlation
             set_pool_tolerance_(self.model, TOLERANCE + (CORRELATED_TOLERANCE - TOLERANCE) * correlated)
@@ -146,6 +150,19 @@ class Steady(CautiousAdapter):
         if self.balance is not None:
             losses = losses + self.balance(assignment)
         return losses.sum() / max(SAMPLES_PER_STEP, len(losses))
+
+    def _step(self, loss: Tensor, images: int) -> None:
+        """Learn from a batch; after a step, pull parameters back, and let pools follow a change of the sharpness."""
+        self._set_learning_rate()
+        sharpness = self.model.input_filter
+        before = sharpness.amount.detach().clone() if isinstance(sharpness, Sharpness) else None
+        if not self.updater(loss, images):
+            return
+        self._pull_to_source(self.pull)
+        if isinstance(sharpness, Sharpness) and before is not None:
+            sharpness.limit_()
+            moved = (sharpness.amount.detach() - before).abs()
+            discount_pools_(self.model, (POOL_PER_SHARPNESS * moved).clamp(max=0.9))
 
     def _set_learning_rate(self) -> None:
         """Learn more slowly where neighbouring images share classes: such batches do not show what the model lacks."""
@@ -190,6 +207,7 @@ def steady(
     optimizer: OptimizerFactory | None = None,
     learn_every: int = 1,
     flip: bool = True,
+    sharpness: bool = True,
     pool: bool = True,
     class_prior: bool = True,
     weighting: bool = True,
@@ -202,22 +220,24 @@ def steady(
     (:class:`ttc.nn.PooledNorm`), and multiplies the mean prediction by a class prior estimated from predictions near in
     time (:class:`ttc.clustering.ClassPrior`); in a shuffled stream that prior is uniform. The U-step minimizes the
     entropy of the mean prediction, weighted by exp(H̄ - H), plus Σ p log(K p̄), which draws the prediction averaged
-    over 100 images (10 per class, if that is more) towards equally frequent classes. One step per 100 images,
-    accumulated over smaller batches; after it, parameters return to those of the source by ``pull``. When statistics
-    leave what the pools explain, all pools restart, from the source parameters, and the batch that showed it is
-    predicted again; where the pools of the domain before explain it (16 images or more), the stream has returned there,
-    and so do pools and parameters. Where neighbouring images share classes, which the prior finds out, the learning
-    rate is a fifth and pools tolerate more.
+    over 100 images (10 per class, if that is more) towards equally frequent classes. What learns are scale and shift of
+    the normalization, and one number by which images are smoothed or sharpened (:class:`ttc.nn.Sharpness`). One step
+    per 100 images, accumulated over smaller batches; after it, parameters return to those of the source by ``pull``.
+    When statistics leave what the pools explain, all pools restart, from the source parameters, and the batch that
+    showed it is predicted again; where the pools of the domain before explain it (16 images or more), the stream has
+    returned there, and so do pools and parameters. Where neighbouring images share classes, which the prior finds out,
+    the learning rate is a fifth and pools tolerate more.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no
     statistics to pool, and everything else is the same. Not a published method.
 
     Args:
         optimizer: Makes the optimizer; below 500 classes Adam with lr 1e-2, or 0.2 / L with more than 20 normalization
-            layers L; else SGD with lr 2.5e-4 and momentum 0.9.
+            layers L; else SGD with lr 2.5e-4 and momentum 0.9. The learning rate of the sharpness is 0.1.
         learn_every: Learn from every so many batches, once 2,000 images of a domain are learned from: 8 comes close to
             the price of TENT on long streams, 0 never learns.
         flip: Whether to predict the flip too.
+        sharpness: Whether to learn by how much to smooth or sharpen the images.
         pool: Whether to pool statistics over the stream; else layers use those of the batch.
         class_prior: Whether to estimate the class prior; else it is uniform.
         weighting: Whether to weight samples by confidence.
@@ -232,13 +252,16 @@ def steady(
     views: tuple[View, ...] = (identity, horizontal_flip) if flip else (identity,)
     statistics = partial(PooledNorm, tolerance=TOLERANCE, rows_per_image=len(views)) if pool else BatchStatisticsNorm
     prepared = copy_with_trainable_norms(model, statistics)
+    if sharpness:
+        prepared.input_filter = Sharpness().to(next(prepared.parameters()))
     layers = sum(1 for _ in norm_layers(prepared))
     adam = partial(torch.optim.Adam, lr=LEARNING_RATE * min(1.0, LAYERS / max(1, layers)))
+    make = optimizer or (adam if classes < LARGE else default_optimizer(classes))
     return Steady(
         prepared,
         Updater(
             prepared.parameters(),
-            optimizer or (adam if classes < LARGE else default_optimizer(classes)),
+            partial(_optimizer, make),
             accumulate=None,
             samples_per_step=SAMPLES_PER_STEP,
             count="samples",
@@ -252,10 +275,19 @@ def steady(
     )
 
 
+def _optimizer(make: OptimizerFactory, parameters: Sequence[Parameter]) -> Optimizer:
+    """Make the optimizer of the layers, with a learning rate of its own for the sharpness, the only single number."""
+    optimizer = make([parameter for parameter in parameters if parameter.ndim])
+    amounts = [parameter for parameter in parameters if not parameter.ndim]
+    if amounts:
+        optimizer.add_param_group({"params": amounts, "lr": SHARPNESS_RATE})
+    return optimizer
+
+
 METHOD = Method(
     name="steady",
     build=steady,
-    changes=("norm affine", "norm statistics"),
+    changes=("norm affine", "norm statistics", "input sharpness"),
     forwards=2,
     backwards=(0, 2),
     needs=("source statistics",),

@@ -2,7 +2,7 @@
 
 from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm, StatisticsNorm
 from ttc.nn.parked_domain import ParkedDomain, domain_tensors, flatten_domain, set_domain_
-from ttc.nn.pooling import PooledNorm, pools_have_changed, restart_pools_, set_pool_tolerance_
+from ttc.nn.pooling import PooledNorm, discount_pools_, pools_have_changed, restart_pools_, set_pool_tolerance_
 from ttc.nn.preparation import (
     below_top,
     blended_copy,
@@ -12,6 +12,7 @@ from ttc.nn.preparation import (
     source_classifier,
 )
 from ttc.nn.renormalization import BatchRenorm
+from ttc.nn.sharpness import Sharpness
 from ttc.nn.source_images import require_source_images
 from ttc.nn.stream_statistics import EmaNorm, RobustNorm, RunningNorm, WindowNorm, track_statistics
 from ttc.nn.surgery import Statistics, replace_batch_norms_, replace_norms_, source_statistics
@@ -25,6 +26,7 @@ __all__ = [
     "PooledNorm",
     "RobustNorm",
     "RunningNorm",
+    "Sharpness",
     "SourceNorm",
     "Statistics",
     "StatisticsNorm",
@@ -33,6 +35,7 @@ __all__ = [
     "blended_copy",
     "copy_with_trainable_norms",
     "copy_with_trainable_parameters",
+    "discount_pools_",
     "domain_tensors",
     "flatten_domain",
     "frozen_copy",
