@@ -57,6 +57,26 @@ def test_a_finished_cell_stays_and_a_failed_one_is_replaced(store: Store) -> Non
     assert store.finished() == {cell.hash}
 
 
+def test_the_cells_of_another_store_are_added_as_they_were_recorded(store: Store, tmp_path: Path) -> None:
+    both, elsewhere, failing = protocol(seed=1), protocol(seed=2), protocol(seed=3)
+    with Store(tmp_path / "other.sqlite") as other:
+        for key in (both, elsewhere, failing):
+            other.finish(key, result(0.75), {"machine": "other"}, "TENT")
+        other.fail(protocol(seed=4), "no memory", {}, 1.0)
+        store.finish(both, result(0.5), {"machine": "own"})
+        store.fail(failing, "no memory", {}, 1.0)
+        assert store.add(other) == 2
+        assert store.add(other) == 0
+        recorded = {row.protocol.hash: row for row in other.rows()}
+        found = {row.protocol.seed: row for row in store.rows()}
+    assert sorted(found) == [1, 2, 3]
+    assert found[1].environment == {"machine": "own"}
+    for key in (elsewhere, failing):
+        copied, original = found[key.seed], recorded[key.hash]
+        assert (copied.recorded, copied.environment, copied.label) == (original.recorded, {"machine": "other"}, "TENT")
+        assert np.array_equal(copied.predictions, original.predictions)
+
+
 def test_two_writers_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with Store(path) as one, Store(path) as other:

@@ -38,6 +38,18 @@ def test_results_as_json_csv_and_table(place: Path) -> None:
     assert ttc("results", "--store", "a.sqlite", "--format", "json", "--method", "eta")[1].strip() == "[]"
 
 
+def test_the_stores_of_two_machines_become_one(place: Path) -> None:
+    for name, seed in (("one.sqlite", 1), ("two.sqlite", 2)):
+        with Store(Path(name)) as store:
+            store.finish(make_row(seed=seed).protocol, result(), HERE)
+    code, output = ttc("results", "--store", "both.sqlite", "--add", "one.sqlite", "--add", "two.sqlite")
+    assert code == 0
+    assert "1 cell of two.sqlite added to both.sqlite" in output
+    assert "2 finished cells" in output
+    with pytest.raises(TTCError, match=r"there is no store three\.sqlite"):
+        ttc("results", "--store", "both.sqlite", "--add", "three.sqlite")
+
+
 def test_summary_comparison_and_difference(place: Path) -> None:
     ttc("run", *GRID, "--workers", "1")
     _, output = ttc("results", "--store", "a.sqlite", "--summary")

@@ -130,6 +130,24 @@ class Store:
                     continue
                 yield row
 
+    def add(self, other: "Store") -> int:
+        """Copy the finished cells of another store that are not finished here, as they were recorded there.
+
+        Returns:
+            How many there were. Those of the other store that are damaged are named in a warning and left out.
+        """
+        missing = other.finished() - self.finished()
+        columns = f"{_COLUMNS}, label" if other._has_labels else f"{_COLUMNS}, null"
+        with explain_errors(other.path):
+            cells = [
+                other._connection.execute(f"select {columns} from cells where hash = ?", (key,)).fetchone()
+                for key in sorted(missing)
+            ]
+        with explain_errors(self.path), self._connection:
+            for values in cells:
+                self._insert(values)
+        return len(cells)
+
     def finish(
         self, protocol: Protocol, result: "Result", environment: Mapping[str, Any], label: str | None = None
     ) -> None:
@@ -191,9 +209,13 @@ class Store:
         here = json.dumps(dict(environment))
         values = (protocol.hash, status, protocol.json(), figures, cost, notes, error, here, seconds, recorded)
         with explain_errors(self.path), self._connection:
-            if self._is_damaged(protocol.hash):
-                self._connection.execute("delete from cells where hash = ?", (protocol.hash,))
-            self._connection.execute(_WRITE, (*values, *rest))
+            self._insert((*values, *rest))
+
+    def _insert(self, values: tuple[Any, ...]) -> None:
+        """Write a cell inside a transaction, in place of one that failed or cannot be read."""
+        if self._is_damaged(values[0]):
+            self._connection.execute("delete from cells where hash = ?", (values[0],))
+        self._connection.execute(_WRITE, values)
 
     def _is_damaged(self, key: str) -> bool:
         """Tell whether there is a cell of this hash that cannot be read."""

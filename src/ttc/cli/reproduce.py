@@ -31,7 +31,15 @@ def reproduce(
     corruptions: Annotated[str | None, typer.Option(help="Corruptions, in place of the profile's.")] = None,
     seeds: Annotated[str, typer.Option("--seeds", "--seed", help="Seeds of the order of the images.")] = "0",
     methods: Annotated[str | None, typer.Option(help="Only these rows, by method: source,tent,ttc.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per batch, in place of 100.", min=1)] = None,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-sizes",
+            "--batch-size",
+            help="Images per batch, in place of 100; where a study varies them: only these.",
+        ),
+    ] = None,
+    scenarios: Annotated[str | None, typer.Option(help="Only these rows, by scenario: per-domain,continual.")] = None,
     on: Annotated[
         Literal["cifar10c", "cifar100c", "imagenetc"] | None,
         typer.Option(help="With --profile paper: the data for components, batch-size, severity and other studies."),
@@ -89,15 +97,20 @@ def reproduce(
     processes = count_workers(cluster if dry_run else None, workers or cores(), given=workers is not None)
     wanted = tuple(split_list(corruptions)) if corruptions else ()
     rows = tuple(split_list(methods)) if methods else ()
+    orders = tuple(split_list(scenarios)) if scenarios else ()
+    sizes = _batch_sizes(batch_sizes)
     if on and not any(one.elsewhere for one in chosen):
-        raise TTCError(f"--on is for components, collapse, batch-size and ambiguities; {study} has its own data")
+        raise TTCError(
+            f"--on is for components, collapse, batch-size, ambiguities and regret; {study} has its own data"
+        )
     for one in chosen:
         moved, root, images_of = on if on and one.elsewhere else one.setting, data, dataset
         if profile == "real":
             root = None
             if data is not None and dataset is None and one.entries:
                 moved, images_of = real_data(data, "" if one.elsewhere and not on else moved)
-        one = one.restrict(rows, batch_size) if one.entries else one
+        usual = one.embedded_sizes if profile == "embedded" else ()
+        one = one.restrict(rows, sizes or usual, orders) if one.entries else one
         one = one if moved == one.setting else replace(one, name=f"{one.name}-{moved}")
         made = setup(
             profile,
@@ -130,6 +143,15 @@ def reproduce(
             _print_dry_run(console, planned, store, processes)
         else:
             _run(console, planned, store, processes, folder, cluster)
+
+
+def _batch_sizes(text: str | None) -> tuple[int, ...]:
+    from ttc.bench.spec import split_list
+
+    parts = split_list(text or "")
+    if not all(part.isdigit() and int(part) > 0 for part in parts):
+        raise TTCError(f"--batch-sizes takes whole numbers from 1, such as 8,100; got '{text}'")
+    return tuple(map(int, parts))
 
 
 def _file_name(model: str, statistics: str | None) -> str:

@@ -28,6 +28,10 @@ class Format(str, enum.Enum):
 
 def results(
     store: Annotated[Path, typer.Option(help="The file of results of ttc run.")] = Path("results.sqlite"),
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(help="First copy the finished cells of another store into this one; can be repeated."),
+    ] = None,
     format: Annotated[Format, typer.Option(help="The format of the output.")] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file to write to.")] = None,
     methods: Annotated[str | None, typer.Option("--methods", "--method", help="Only these.")] = None,
@@ -54,6 +58,9 @@ def results(
     from ttc.bench.store import Store
     from ttc.cli.listing import make_console, print_summaries
 
+    for path in add or ():
+        with Store(path, readonly=True) as other, Store(store) as own:
+            typer.echo(f"{plural(own.add(other), 'cell')} of {path} added to {store}", err=True)
     with Store(store, readonly=True) as opened:
         rows = list(opened.rows())
     console = make_console()

@@ -92,6 +92,7 @@ class Study:
         controls: The rows that are controls, not methods; the headline says so.
         detailed: Whether to show the table of all rows by corruption.
         lighter: Methods and scenarios that the embedded profile replaces by cheaper ones: ``{written: replacement}``.
+        embedded_sizes: The batch sizes that the embedded profile runs; all when empty.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Study:
     controls: tuple[str, ...] = ()
     detailed: bool = True
     lighter: Mapping[str, str] = field(default_factory=dict)
+    embedded_sizes: tuple[int, ...] = ()
 
     def as_run(self, entry: Entry, profile: str) -> Entry:
         """Return an entry as a profile runs it."""
@@ -124,35 +126,60 @@ class Study:
         """Return how much of the data a profile uses for an entry."""
         return (entry.embedded if profile == "embedded" else None) or self.scale[profile]
 
-    def restrict(self, methods: tuple[str, ...] = (), batch_size: int | None = None) -> "Study":
+    def restrict(
+        self, methods: tuple[str, ...] = (), batch_sizes: tuple[int, ...] = (), scenarios: tuple[str, ...] = ()
+    ) -> "Study":
         """Return the study with some of its rows, or with another batch size.
 
         Args:
             methods: Methods as ``ttc run`` writes them, or names of rows; all when empty.
-            batch_size: Images per batch, for a study whose rows have one batch size.
+            batch_sizes: Of a study that varies the batch size, those to keep; of another, the one to run it with.
+            scenarios: The scenarios to keep; all when empty.
 
         Returns:
             The study, with the claims about the rows that are left.
 
         Raises:
-            TTCError: If it has no such row, lacks the row that others are compared with, or varies the batch size.
+            TTCError: If it has no such row, lacks the row that others are compared with, or has one batch size.
         """
         known = dict.fromkeys(entry.method for entry in self.entries)
         for method in methods:
             if method not in known and method not in {entry.name for entry in self.entries}:
                 raise unknown(f"row of {self.name}", method, known)
         entries = tuple(one for one in self.entries if not methods or {one.method, one.name} & {*methods})
-        if batch_size is not None:
-            if len({entry.batch_size for entry in self.entries}) > 1:
-                raise TTCError(f"{self.name} varies the batch size: leave out --batch-size")
-            entries = tuple(replace(entry, batch_size=batch_size) for entry in entries)
+        entries = self._with_sizes(entries, batch_sizes)
+        orders = dict.fromkeys(entry.scenario for entry in self.entries)
+        for scenario in scenarios:
+            if scenario not in orders:
+                raise unknown(f"scenario of {self.name}", scenario, orders)
+        entries = tuple(entry for entry in entries if not scenarios or entry.scenario in scenarios)
         names = {entry.name for entry in entries}
-        if entries and self.baseline not in names:
-            raise TTCError(f"the rows of {self.name} are compared with {self.baseline}: add it to --methods")
         return replace(
             self,
             entries=entries,
+            baseline=self._baseline(entries),
             claims=tuple(claim for claim in self.claims if {claim.better, claim.worse} <= names),
             labels=tuple(label for label in self.labels if label in names),
             controls=tuple(control for control in self.controls if control in names),
         )
+
+    def _with_sizes(self, entries: tuple[Entry, ...], sizes: tuple[int, ...]) -> tuple[Entry, ...]:
+        known = sorted({entry.batch_size for entry in self.entries})
+        if len(known) > 1:
+            for size in sizes:
+                if size not in known:
+                    raise unknown(f"batch size of {self.name}", str(size), map(str, known))
+            return tuple(entry for entry in entries if not sizes or entry.batch_size in sizes)
+        if len(sizes) > 1:
+            raise TTCError(f"{self.name} has one batch size, got {len(sizes)}: run it once for each")
+        return tuple(replace(entry, batch_size=size) for entry in entries for size in sizes or (entry.batch_size,))
+
+    def _baseline(self, entries: tuple[Entry, ...]) -> str:
+        """Return the row that others are compared with, of the same method where some rows are left out."""
+        names = {entry.name for entry in entries}
+        method = next((entry.method for entry in self.entries if entry.name == self.baseline), "")
+        same = (entry.name for entry in entries if entry.method == method)
+        found = self.baseline if self.baseline in names or not entries else next(same, None)
+        if found is None:
+            raise TTCError(f"the rows of {self.name} are compared with {self.baseline}: add it to --methods")
+        return found
