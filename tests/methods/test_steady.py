@@ -28,12 +28,12 @@ class LiteralPool(nn.Module):
         mean, var = layer.running_mean, layer.running_var
         assert mean is not None
         assert var is not None
-        self.pool = self.recent = torch.stack([mean, var + mean.square()])  # first and second moment
+        self.source = self.pool = self.recent = torch.stack([mean, var + mean.square()])  # first and second moment
         self.spread, self.images, self.seen = torch.zeros_like(mean), 16.0, 0.0
-        self.distance, self.tolerance, self.frozen = 0.0, 6.0, False
+        self.distance, self.tolerance = 0.0, 6.0
 
     def forward(self, x: Tensor) -> Tensor:
-        n, before = len(x) / 2, (self.pool, self.recent, self.spread, self.images, self.seen, self.distance)
+        n = len(x) / 2
         batch = torch.stack([x.mean((0, 2, 3)), x.square().mean((0, 2, 3))])
         with torch.no_grad():
             weight, forget = n / (self.images + n), (31 / 32) ** n
@@ -47,8 +47,6 @@ class LiteralPool(nn.Module):
             share = max(0.0, 1 - self.tolerance / self.distance)
             (m, v), (mr, vr) = ((s[0], s[1] - s[0].square()) for s in (self.pool, self.recent))
             mean, std = m + share * (mr - m), (v + share * (vr - v) + self.eps).sqrt()
-        if self.frozen:
-            self.pool, self.recent, self.spread, self.images, self.seen, self.distance = before
         batch_mean, batch_std = batch[0], (batch[1] - batch[0].square() + self.eps).sqrt()
         scale, shift = (batch_std / std).detach(), ((batch_mean - mean) / std).detach()
         one, two, r, d, w, b = (
@@ -136,11 +134,9 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
             optimizer, waiting = adam_with_sharpness(parameters, sharpness), 0
             optimizer.zero_grad()
             for layer in pools:
-                layer.pool, layer.images, layer.seen = layer.recent, min(32.0, layer.images), min(16.0, layer.seen)
-                layer.frozen = True
+                layer.pool = layer.recent = layer.source
+                layer.spread, layer.images, layer.seen = torch.zeros_like(layer.spread), 16.0, 0.0
             views = model(filtered(torch.cat([x, x.flip(3)]), sharpness))
-            for layer in pools:
-                layer.frozen = False
         logits = (views[:n] + views[n:]) / 2
         prior = estimate(logits.detach())
         outputs.append((logits + (classes * prior).log()).detach())

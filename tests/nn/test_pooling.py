@@ -74,6 +74,7 @@ def test_a_new_domain_is_noticed_and_restarts_the_pool(size: int) -> None:
         network(batch)
         if pools_have_changed(network):
             restart_pools_(network)
+            network(batch)
             restarts += 1
     assert restarts
     layer = network[0]

@@ -24,7 +24,7 @@ from ttc.clustering import (
     mean_of_views,
     softmax_entropy,
 )
-from ttc.core import Classifier, freeze_statistics, require_finite
+from ttc.core import Classifier, require_finite
 from ttc.core.cautious import CautiousAdapter
 from ttc.core.outlier_check import OutlierCheck
 from ttc.core.statistics import norm_layers
@@ -182,7 +182,7 @@ class Steady(CautiousAdapter):
 
         That is the domain before, if its pools explain the batch; else one to be learned from the source on.
         """
-        left, contained, returned = flatten_domain(before), flatten_domain(domain_tensors(self.model)), None
+        left, returned = flatten_domain(before), None
         if self.parked.values is not None and len(x) >= FEWEST_TO_RETURN:
             set_domain_(self.model, self.parked.values)
             logits = self._logits(x)
@@ -194,11 +194,9 @@ class Steady(CautiousAdapter):
         self.updater.reset()
         if returned is not None:
             return returned
-        set_domain_(self.model, contained)
         restart_pools_(self.model)
         self._pull_to_source(1.0)
-        with freeze_statistics(self.model):  # the restarted pools contain the batch already
-            return self._logits(x)
+        return self._logits(x)
 
 
 def steady(
@@ -223,10 +221,10 @@ def steady(
     over 100 images (10 per class, if that is more) towards equally frequent classes. What learns are scale and shift of
     the normalization, and one number by which images are smoothed or sharpened (:class:`ttc.nn.Sharpness`). One step
     per 100 images, accumulated over smaller batches; after it, parameters return to those of the source by ``pull``.
-    When statistics leave what the pools explain, all pools restart, from the source parameters, and the batch that
-    showed it is predicted again; where the pools of the domain before explain it (16 images or more), the stream has
-    returned there, and so do pools and parameters. Where neighbouring images share classes, which the prior finds out,
-    the learning rate is a fifth and pools tolerate more.
+    When statistics leave what the pools explain, pools and parameters restart from those of the source, and the batch
+    that showed it is predicted again; where the pools of the domain before explain it (16 images or more), the stream
+    has returned there, and so do pools and parameters. Where neighbouring images share classes, which the prior finds
+    out, the learning rate is a fifth and pools tolerate more.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no
     statistics to pool, and everything else is the same. Not a published method.

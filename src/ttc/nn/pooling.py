@@ -144,9 +144,11 @@ class PooledNorm(StatisticsNorm):
 
     @torch.no_grad()
     def restart_(self) -> None:
-        """Forget the pool: it becomes the recent statistics, and counts for as many images as those."""
-        self.mean, self.variance = self.recent_mean.clone(), self.recent_variance.clone()
-        self.images = self.images.clamp(max=self.recent)
+        """Begin as with a new stream, at the source statistics: recent ones are still of the domain before."""
+        self.mean, self.variance = self.source_mean.to(self.mean), self.source_variance.to(self.mean)
+        self.recent_mean, self.recent_variance = self.mean.clone(), self.variance.clone()
+        self.spread = torch.zeros_like(self.spread)
+        self.images = torch.full_like(self.images, self.source_count)
 
 
 class _Renormalize(torch.autograd.Function):
