@@ -134,8 +134,8 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
             optimizer, waiting = adam_with_sharpness(parameters, sharpness), 0
             optimizer.zero_grad()
             for layer in pools:
-                layer.pool = layer.recent = layer.source
-                layer.spread, layer.images, layer.seen = torch.zeros_like(layer.spread), 16.0, 0.0
+                layer.pool = layer.recent = (layer.source + layer.recent) / 2
+                layer.images, layer.seen = 16.0, 0.0
             views = model(filtered(torch.cat([x, x.flip(3)]), sharpness))
         logits = (views[:n] + views[n:]) / 2
         prior = estimate(logits.detach())

@@ -221,10 +221,10 @@ def steady(
     over 100 images (10 per class, if that is more) towards equally frequent classes. What learns are scale and shift of
     the normalization, and one number by which images are smoothed or sharpened (:class:`ttc.nn.Sharpness`). One step
     per 100 images, accumulated over smaller batches; after it, parameters return to those of the source by ``pull``.
-    When statistics leave what the pools explain, pools and parameters restart from those of the source, and the batch
-    that showed it is predicted again; where the pools of the domain before explain it (16 images or more), the stream
-    has returned there, and so do pools and parameters. Where neighbouring images share classes, which the prior finds
-    out, the learning rate is a fifth and pools tolerate more.
+    When statistics leave what the pools explain, pools begin anew, half with the source statistics and half with recent
+    ones, parameters return to the source, and the batch that showed it is predicted again; where the pools of the
+    domain before explain it (16 images or more), the stream has returned there, and so do pools and parameters. Where
+    neighbouring images share classes, which the prior finds out, the learning rate is a fifth and pools tolerate more.
 
     No option has to be set: they are for ablations and for a smaller cost. On networks without BatchNorm there are no
     statistics to pool, and everything else is the same. Not a published method.

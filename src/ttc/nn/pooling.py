@@ -144,10 +144,14 @@ class PooledNorm(StatisticsNorm):
 
     @torch.no_grad()
     def restart_(self) -> None:
-        """Begin as with a new stream, at the source statistics: recent ones are still of the domain before."""
-        self.mean, self.variance = self.source_mean.to(self.mean), self.source_variance.to(self.mean)
+        """Begin anew, half with the source statistics and half with recent ones, which a new domain is in part of.
+
+        With small batches the recent ones are mostly of the domain before when a change is noticed.
+        """
+        recent = _Moments(self.recent_mean, self.recent_variance, self.recent_mean[None])
+        source = self.source_mean.to(self.mean), self.source_variance.to(self.mean)
+        self.mean, self.variance = _mixture(*source, recent, 0.5)
         self.recent_mean, self.recent_variance = self.mean.clone(), self.variance.clone()
-        self.spread = torch.zeros_like(self.spread)
         self.images = torch.full_like(self.images, self.source_count)
 
 
