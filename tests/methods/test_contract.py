@@ -125,7 +125,9 @@ def declared(name: str, model: nn.Module) -> set[str]:
         return set(dict(model.named_parameters()))
     if "backbone" in changes:
         return {key for key, _ in model.named_parameters() if not key.startswith("fc")}
-    return {f"body.{layer}.{kind}" for layer in (1, 4) for kind in ("weight", "bias") if "norm affine" in changes}
+    filters = {"input_filter.amount"} if "input sharpness" in changes else set()
+    norms = {f"body.{layer}.{kind}" for layer in (1, 4) for kind in ("weight", "bias") if "norm affine" in changes}
+    return norms | filters
 
 
 def test_only_what_requires_grad_and_buffers_change(name: str, model: nn.Module, stream: list[Tensor]) -> None:

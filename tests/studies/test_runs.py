@@ -268,7 +268,10 @@ def test_the_real_profile_runs_on_a_folder_and_resumes(there: Path) -> None:
         (["cifar100c", *REAL], "photos has class folders and cifar100c runs on CIFAR-100's test images"),
         (["imagenetc", *REAL, "--methods", "tend"], r"unknown row of imagenetc 'tend' \(did you mean 'tent'\?\)"),
         (["imagenetc", *REAL, "--methods", "ttc"], "are compared with SOURCE: add it to --methods"),
-        (["batch-size", *REAL, "--batch-size", "4"], "batch-size varies the batch size"),
+        (["batch-size", *REAL, "--batch-size", "5"], "unknown batch size of batch-size '5'"),
+        (["imagenetc", *REAL, "--batch-sizes", "4,8"], "imagenetc has one batch size, got 2: run it once for each"),
+        (["imagenetc", *REAL, "--batch-sizes", "few"], "--batch-sizes takes whole numbers from 1"),
+        (["imagenetc", *REAL, "--scenarios", "mixed"], "unknown scenario of imagenetc 'mixed'"),
         (["imagenetc", "--profile", "real", "--data", "absent"], "there is no folder absent: with --profile real"),
     ],
 )
