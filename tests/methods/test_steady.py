@@ -291,14 +291,14 @@ def test_noise_is_smoothed_and_blur_is_sharpened(corruption: str, sign: int) -> 
     assert right[learned] > right[fixed]
 
 
-def test_the_sharpness_stays_within_its_limits(model: nn.Module, stream: list[Tensor]) -> None:
+def test_a_step_brings_the_sharpness_into_its_limits(model: nn.Module, stream: list[Tensor]) -> None:
     adapter = ttc.adapt(model, "steady")
     layer = adapter.model.input_filter
     assert isinstance(layer, Sharpness)
-    for batch in stream * 4:
-        layer.amount.data.fill_(1.0)  # the next step would go on
+    layer.amount.data.fill_(3.0)  # steps of 0.1 and the pull would take long
+    for batch in stream * 2:
         adapter(batch)
-        assert abs(layer.amount.item()) <= 1
+    assert abs(layer.amount.item()) <= 1
 
 
 def test_without_learning_parameters_stay(model: nn.Module, stream: list[Tensor]) -> None:

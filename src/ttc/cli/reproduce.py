@@ -91,18 +91,15 @@ def reproduce(
     )  # fmt: skip
     console = Console(soft_wrap=True, highlight=False)
     chosen = [study_named(name) for name in (PAPER if study == "all" else split_list(study))]
-    numbers = split_list(seeds)
-    if not numbers or not all(number.isdigit() for number in numbers):
-        raise TTCError(f"--seeds takes whole numbers, such as 0,1,2; got '{seeds}'")
+    numbers = _whole_numbers("--seeds", seeds, "0,1,2", least=0)
     processes = count_workers(cluster if dry_run else None, workers or cores(), given=workers is not None)
     wanted = tuple(split_list(corruptions)) if corruptions else ()
     rows = tuple(split_list(methods)) if methods else ()
     orders = tuple(split_list(scenarios)) if scenarios else ()
-    sizes = _batch_sizes(batch_sizes)
+    sizes = () if batch_sizes is None else _whole_numbers("--batch-sizes", batch_sizes, "8,100", least=1)
     if on and not any(one.elsewhere for one in chosen):
-        raise TTCError(
-            f"--on is for components, collapse, batch-size, ambiguities and regret; {study} has its own data"
-        )
+        movable = ", ".join(name for name in NAMES if study_named(name).elsewhere)
+        raise TTCError(f"--on is for {movable}; {study} has its own data")
     for one in chosen:
         moved, root, images_of = on if on and one.elsewhere else one.setting, data, dataset
         if profile == "real":
@@ -135,7 +132,7 @@ def reproduce(
         if profile == "real" and not output:
             folder /= f"{moved}-{_file_name(made.workload.model, statistics)}"
         planned = plan(
-            one, made, images=images, corruptions=wanted, seeds=tuple(map(int, numbers)), threads=threads,
+            one, made, images=images, corruptions=wanted, seeds=numbers, threads=threads,
             planned_on="cpu" if cluster else None,
         )  # fmt: skip
         print_note_on_single_batches(planned.protocols, console)
@@ -145,12 +142,12 @@ def reproduce(
             _run(console, planned, store, processes, folder, cluster)
 
 
-def _batch_sizes(text: str | None) -> tuple[int, ...]:
+def _whole_numbers(option: str, text: str, example: str, *, least: int) -> tuple[int, ...]:
     from ttc.bench.spec import split_list
 
-    parts = split_list(text or "")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise TTCError(f"--batch-sizes takes whole numbers from 1, such as 8,100; got '{text}'")
+    parts = split_list(text)
+    if not parts or not all(part.isdecimal() and int(part) >= least for part in parts):
+        raise TTCError(f"{option} takes whole numbers from {least}, such as {example}; got '{text}'")
     return tuple(map(int, parts))
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ttc.core.part import Part
-from ttc.nn.pooling import PooledNorm
+from ttc.nn.pooling import pooled_layers
 
 POOL = ("mean", "variance", "recent_mean", "recent_variance", "spread", "images")
 
@@ -36,8 +36,7 @@ def domain_tensors(model: nn.Module) -> list[Tensor]:
     A forward pass replaces pools and writes into none, so these stay as they were before it.
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    layers = [layer for layer in model.modules() if isinstance(layer, PooledNorm)]
-    return [*trained, *(getattr(layer, name) for layer in layers for name in POOL)]
+    return [*trained, *(getattr(layer, name) for layer in pooled_layers(model) for name in POOL)]
 
 
 def flatten_domain(tensors: Sequence[Tensor]) -> Tensor:

@@ -144,9 +144,9 @@ class PooledNorm(StatisticsNorm):
 
     @torch.no_grad()
     def restart_(self) -> None:
-        """Begin anew, half with the source statistics and half with recent ones, which a new domain is in part of.
+        """Begin anew, half with the source statistics and half with recent ones.
 
-        With small batches the recent ones are mostly of the domain before when a change is noticed.
+        Recent ones alone would be mostly of the domain before: with small batches few images show a change.
         """
         recent = _Moments(self.recent_mean, self.recent_variance, self.recent_mean[None])
         source = self.source_mean.to(self.mean), self.source_variance.to(self.mean)
@@ -189,6 +189,11 @@ class _Renormalize(torch.autograd.Function):
         return to_x, ratio * to_weight + shift * to_bias, to_bias, None, None, None, None, None
 
 
+def pooled_layers(model: nn.Module) -> list[PooledNorm]:
+    """Return the layers of a model that pool their statistics."""
+    return [layer for layer in model.modules() if isinstance(layer, PooledNorm)]
+
+
 def pools_have_changed(model: nn.Module) -> bool:
     """Tell whether the last batch belongs to another domain than the pools of a model.
 
@@ -198,32 +203,28 @@ def pools_have_changed(model: nn.Module) -> bool:
     Args:
         model: A model with :class:`PooledNorm` layers; without them nothing can change.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, PooledNorm)]
-    if not layers:
+    distances = [layer.distance / layer.tolerance for layer in pooled_layers(model)]
+    if not distances:
         return False
-    distances = torch.stack([layer.distance / layer.tolerance for layer in layers])
-    return bool(distances.log1p().mean().exp() > CHANGED)
+    return bool(torch.stack(distances).log1p().mean().exp() > CHANGED)
 
 
 def restart_pools_(model: nn.Module) -> None:
     """Restart all pools of a model, in place."""
-    for layer in model.modules():
-        if isinstance(layer, PooledNorm):
-            layer.restart_()
+    for layer in pooled_layers(model):
+        layer.restart_()
 
 
 def discount_pools_(model: nn.Module, fraction: Tensor) -> None:
     """Let all pools of a model count for fewer images, by a fraction in [0, 1]: so they follow the stream faster."""
-    for layer in model.modules():
-        if isinstance(layer, PooledNorm):
-            layer.images = layer.images * (1 - fraction).to(layer.images)
+    for layer in pooled_layers(model):
+        layer.images = layer.images * (1 - fraction).to(layer.images)
 
 
 def set_pool_tolerance_(model: nn.Module, tolerance: float) -> None:
     """Set how far recent statistics may lie from the pool in every :class:`PooledNorm` of a model."""
-    for layer in model.modules():
-        if isinstance(layer, PooledNorm):
-            layer.tolerance = torch.full_like(layer.tolerance, tolerance)
+    for layer in pooled_layers(model):
+        layer.tolerance = torch.full_like(layer.tolerance, tolerance)
 
 
 CHANGED = 1.5  # the mean of 1 + r / tolerance from which on pools are given up: 1.4 was seen without a new domain

@@ -87,7 +87,7 @@ class Study:
         judged: Judges claims of its own kind.
         notes: Sentences below it.
         contest: Whether the headline names the best row; otherwise it states the verdict on the first claim.
-        elsewhere: Whether the paper ran it on its other data too.
+        elsewhere: Whether it also runs on other data than that of its setting.
         labels: The rows among which the headline names the best; all when empty.
         controls: The rows that are controls, not methods; the headline says so.
         detailed: Whether to show the table of all rows by corruption.
