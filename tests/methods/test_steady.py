@@ -14,13 +14,13 @@ from ttc.core.state import check_state
 from ttc.corruptions import corrupt
 from ttc.data import as_tensor
 from ttc.methods.steady import Steady
-from ttc.nn import Sharpness, domain_tensors, flatten_domain
+from ttc.nn import Sharpness, domain_tensors, flatten_domain, pooled_layers
 
 MEMORIES, STRENGTHS = (2, 8, 32, 128), (0.1, 0.5, 2.0, 8.0)
 
 
 class LiteralPool(nn.Module):
-    """The statistics of (2N, C, H, W): two views per image, the pool, the recent average, their distance."""
+    """The statistics of (N, C, H, W): the pool, the recent average, their distance; flips take those of their batch."""
 
     def __init__(self, layer: nn.BatchNorm2d) -> None:
         super().__init__()
@@ -31,9 +31,12 @@ class LiteralPool(nn.Module):
         self.source = self.pool = self.recent = torch.stack([mean, var + mean.square()])  # first and second moment
         self.spread, self.images, self.seen = torch.zeros_like(mean), 16.0, 0.0
         self.distance, self.tolerance = 0.0, 6.0
+        self.flips, self.used = False, (mean, var)
 
     def forward(self, x: Tensor) -> Tensor:
-        n = len(x) / 2
+        if self.flips:
+            return nn.functional.batch_norm(x, *self.used, self.weight, self.bias, eps=self.eps)
+        n = len(x)
         batch = torch.stack([x.mean((0, 2, 3)), x.square().mean((0, 2, 3))])
         with torch.no_grad():
             weight, forget = n / (self.images + n), (31 / 32) ** n
@@ -46,7 +49,8 @@ class LiteralPool(nn.Module):
             self.images, self.seen = min(300.0, self.images + n), min(284.0, self.seen + n)
             share = max(0.0, 1 - self.tolerance / self.distance)
             (m, v), (mr, vr) = ((s[0], s[1] - s[0].square()) for s in (self.pool, self.recent))
-            mean, std = m + share * (mr - m), (v + share * (vr - v) + self.eps).sqrt()
+            mean, variance = self.used = m + share * (mr - m), v + share * (vr - v)
+            std = (variance + self.eps).sqrt()
         batch_mean, batch_std = batch[0], (batch[1] - batch[0].square() + self.eps).sqrt()
         scale, shift = (batch_std / std).detach(), ((batch_mean - mean) / std).detach()
         one, two, r, d, w, b = (
@@ -111,6 +115,22 @@ def filtered(x: Tensor, amount: Tensor) -> Tensor:
     return x + amount * (x - smooth)
 
 
+def label(model: nn.Module, pools: list[LiteralPool], x: Tensor, sharpness: Tensor) -> Tensor:
+    """Predict a batch, and average with the flip, as a constant, where the two best classes are closer than 0.8."""
+    logits = model(filtered(x, sharpness))
+    for layer in pools:
+        layer.flips = True
+    with torch.no_grad():
+        flipped = model(filtered(x.flip(3), sharpness))
+    for layer in pools:
+        layer.flips = False
+    rows = []
+    for one, other in zip(logits, flipped, strict=True):
+        first, second = one.detach().softmax(0).sort(descending=True).values[:2]
+        rows.append(one + (other - one.detach()) / 2 if first - second < 0.8 else one)
+    return torch.stack(rows)
+
+
 def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
     model = copy.deepcopy(source).eval().requires_grad_(False)
     for name, layer in list(model.named_modules()):
@@ -125,7 +145,7 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
     mean_entropy, predicted = None, torch.full((4,), 0.25)
     for x in stream:
         n = len(x)
-        views = model(filtered(torch.cat([x, x.flip(3)]), sharpness))
+        logits = label(model, pools, x, sharpness)
         if statistics.geometric_mean(1 + float(layer.distance / layer.tolerance) for layer in pools) > 1.5:
             with torch.no_grad():
                 for parameter, start in zip(parameters, origin, strict=True):
@@ -136,8 +156,7 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
             for layer in pools:
                 layer.pool = layer.recent = (layer.source + layer.recent) / 2
                 layer.images, layer.seen = 16.0, 0.0
-            views = model(filtered(torch.cat([x, x.flip(3)]), sharpness))
-        logits = (views[:n] + views[n:]) / 2
+            logits = label(model, pools, x, sharpness)
         prior = estimate(logits.detach())
         outputs.append((logits + (classes * prior).log()).detach())
         log_p = logits.log_softmax(1)
@@ -266,13 +285,39 @@ def test_a_budget_applies_once_enough_of_a_domain_is_learned(
     assert learned[:6] == [True, True, True, False, False, True]
 
 
-@pytest.mark.parametrize(("layers", "rate"), [(2, 1e-2), (20, 1e-2), (40, 5e-3)])
-def test_deeper_networks_learn_in_smaller_steps(layers: int, rate: float) -> None:
+@pytest.mark.parametrize(("layers", "rate", "count"), [(2, 1e-2, 16), (20, 1e-2, 16), (40, 5e-3, 32)])
+def test_deeper_networks_take_smaller_steps_and_trust_the_source_longer(layers: int, rate: float, count: int) -> None:
     blocks = [layer for _ in range(layers) for layer in (nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))]
     network = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4)).eval()
     adapter = ttc.adapt(network, "steady")
     assert isinstance(adapter, Steady)
     assert adapter.updater.learning_rates == [pytest.approx(rate), 0.1]
+    assert {float(layer.images) for layer in pooled_layers(adapter.model)} == {count}
+
+
+def test_only_doubtful_images_are_flipped(model: nn.Module, stream: list[Tensor]) -> None:
+    """Record the batches that the network gets: all images, then those whose two best classes are close."""
+    adapter = ttc.adapt(model, "steady", learn_every=0, class_prior=False)
+    assert isinstance(adapter, Steady)
+    x, seen = torch.cat(stream), list[Tensor]()
+    adapter.model.network.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    adapter.doubt = 0.0
+    best = adapter.predict(x).softmax(1).sort(descending=True).values
+    margins = best[:, 0] - best[:, 1]
+    adapter.doubt = float(margins.median())
+    seen.clear()
+    adapter(x)
+    every, flipped = seen[-2:]  # before them, the first call looks for the head
+    assert len(every) == len(x)
+    torch.testing.assert_close(flipped, every[margins < margins.median()].flip(3))
+
+
+def test_gradients_pass_through_the_image_alone(model: nn.Module, stream: list[Tensor]) -> None:
+    adapter = ttc.adapt(model, "steady")
+    passes: list[bool] = []
+    adapter.model.network.register_forward_hook(lambda _, __, output: passes.append(output.requires_grad))
+    adapter(stream[0])
+    assert passes[-2:] == [True, False]  # before them, the first call looks for the head
 
 
 @pytest.mark.parametrize(("corruption", "sign"), [("gaussian_noise", -1), ("defocus_blur", 1)])

@@ -1,11 +1,14 @@
 """Pooled statistics: the weight of a batch, that they do not depend on its size, and that a new domain is noticed."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ttc import TTCError
+from ttc.core.statistics import repeat_batch
 from ttc.nn import PooledNorm, pools_have_changed, restart_pools_, set_pool_tolerance_
 
 
@@ -44,12 +47,12 @@ def test_the_pool_does_not_depend_on_the_size_of_batches(size: int) -> None:
     torch.testing.assert_close(parts.variance, whole.variance)
 
 
-def test_two_rows_per_image_count_as_one() -> None:
-    once, twice, x = PooledNorm(source_layer()), PooledNorm(source_layer(), rows_per_image=2), images(12)
-    once(x)
-    twice(torch.cat([x, x.flip(3)]))
-    assert float(once.images) == float(twice.images) == 28
-    torch.testing.assert_close(once.mean, twice.mean)
+def test_another_view_is_normalized_as_its_batch_was_and_leaves_no_trace() -> None:
+    layer, x = PooledNorm(source_layer()), images(12)
+    expected, stored = layer(x), copy.deepcopy(layer.state_dict())
+    with repeat_batch(layer):
+        torch.testing.assert_close(layer(x[3:5]), expected[3:5], rtol=0, atol=0)
+    torch.testing.assert_close(layer.state_dict(), stored, rtol=0, atol=0)
 
 
 def test_a_stable_stream_keeps_its_pool_and_the_window_bounds_it() -> None:

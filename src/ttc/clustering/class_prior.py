@@ -14,6 +14,7 @@ MEMORIES = (2.0, 8.0, 32.0, 128.0)  # images
 STRENGTHS = (0.1, 0.5, 2.0, 8.0)  # pseudo-counts of the uniform prior
 LONG_RUN = 1000.0  # images over which the frequencies of classes are no matter of neighbours
 CAUTION = 5.0  # pseudo-counts per class of the long run when it corrects: it may be the model's bias
+ORDERED_CLASSES = 5.0  # divided by the classes: the weight at first of the hypotheses that neighbours share one
 CHUNK = 256  # images that are considered at once: the affinities in time take hypotheses · 256² numbers
 
 
@@ -37,10 +38,11 @@ class ClassPrior(Part):
     batches keep the q they had. Others say that neighbours tell nothing: the prior is uniform, or it is how often
     classes occur in the long run, the equation with m = 1,000 and several κ. Each is weighted by how well it predicted
     so far, Σ log K Σ_k p_i(k) π_i(k) with priors from plain predictions, forgotten over ``forget`` images; neighbours
-    have half of the weight at first. In a shuffled stream of equally frequent classes the uniform prior wins and
-    nothing is corrected; where neighbouring images share classes, predictions are corrected by that. What the long run
-    explains may be the stream or a bias of the model, so it corrects with κ = 5 K only, and it is no sign of an ordered
-    stream.
+    have the weight 5 / K at first, half at most: the more classes there are, the less likely it is that two images
+    share one, the more it says if they do, and the longer a bias of the model passes for an order. In a shuffled stream
+    of equally frequent classes the uniform prior wins and nothing is corrected; where neighbouring images share
+    classes, predictions are corrected by that. What the long run explains may be the stream or a bias of the model, so
+    it corrects with κ = 5 K only, and it is no sign of an ordered stream.
 
     It is LAME with affinities in time in place of feature space, and with evidence in place of a choice by the user.
 
@@ -119,7 +121,9 @@ class ClassPrior(Part):
     def _initial_weights(self) -> Tensor:
         """Return the log weights of the uniform prior, of those by neighbours and of the long run."""
         near, far = self.near, len(self.decays) - self.near
-        return torch.tensor([0.25, *[0.5 / near] * near, *[0.25 / far] * far]).log()
+        ordered = min(0.5, ORDERED_CLASSES / self.num_classes)
+        rest = (1 - ordered) / 2
+        return torch.tensor([rest, *[ordered / near] * near, *[rest / far] * far]).log()
 
     def _advance(self, probability: Tensor, counts: _Counts) -> tuple[Tensor, _Counts]:
         size, classes = probability.shape

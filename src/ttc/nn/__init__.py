@@ -2,7 +2,15 @@
 
 from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm, StatisticsNorm
 from ttc.nn.parked_domain import ParkedDomain, domain_tensors, flatten_domain, set_domain_
-from ttc.nn.pooling import PooledNorm, discount_pools_, pools_have_changed, restart_pools_, set_pool_tolerance_
+from ttc.nn.pooling import (
+    PooledNorm,
+    discount_pools_,
+    pooled_layers,
+    pools_have_changed,
+    restart_pools_,
+    restore_pools,
+    set_pool_tolerance_,
+)
 from ttc.nn.preparation import (
     below_top,
     blended_copy,
@@ -39,11 +47,13 @@ __all__ = [
     "domain_tensors",
     "flatten_domain",
     "frozen_copy",
+    "pooled_layers",
     "pools_have_changed",
     "replace_batch_norms_",
     "replace_norms_",
     "require_source_images",
     "restart_pools_",
+    "restore_pools",
     "set_domain_",
     "set_pool_tolerance_",
     "source_classifier",

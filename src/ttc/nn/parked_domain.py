@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ttc.core.part import Part
-from ttc.nn.pooling import pooled_layers
-
-POOL = ("mean", "variance", "recent_mean", "recent_variance", "spread", "images")
+from ttc.nn.pooling import POOL, pooled_layers
 
 
 class ParkedDomain(Part):

@@ -1,5 +1,7 @@
 """Statistics pooled over the stream while it stays one domain, and restarted when it does not."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +12,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ttc.errors import TTCError
 from ttc.nn.normalization import StatisticsNorm
 from ttc.nn.plausibility import update_weight
+
+POOL = ("mean", "variance", "recent_mean", "recent_variance", "spread", "images")
+"""What a :class:`PooledNorm` stores of a domain, replaced by each batch and written into by none."""
+Statistics = tuple[Tensor, Tensor]
+"""A mean and a variance, (C,)."""
 
 
 class PooledNorm(StatisticsNorm):
@@ -26,7 +33,8 @@ class PooledNorm(StatisticsNorm):
     stable stream. The layer normalizes with ``pool + (1 - tolerance / r)₊ · (recent - pool)``. The batch at hand is
     part of both, at any size. Gradients pass as through the statistics of the batch alone (batch renormalization). An
     implausible batch counts less, an absurd one is rejected (:func:`ttc.nn.plausibility.update_weight`). With
-    ``tracking`` off nothing is stored.
+    ``tracking`` off nothing is stored. Other views of the last batch that was stored, or of a part of it
+    (:func:`ttc.core.statistics.repeat_batch`), are normalized as it was, and not measured.
 
     Args:
         layer: The layer to replace.
@@ -34,7 +42,6 @@ class PooledNorm(StatisticsNorm):
         window: The largest number of images that the pool counts for: older ones are of a model that learned less.
         recent: The number of images that the recent average remembers.
         tolerance: The distance r up to which the pool alone is used; a buffer, so that it may follow the stream.
-        rows_per_image: How many rows of a batch are views of one image.
     """
 
     uses_batch = updates = True
@@ -55,20 +62,19 @@ class PooledNorm(StatisticsNorm):
         window: float = 300.0,
         recent: float = 32.0,
         tolerance: float = 16.0,
-        rows_per_image: int = 1,
     ) -> None:
         super().__init__(layer)
         if any(getattr(self, name) is None for name in ("mean", "variance")):
             raise TTCError(
                 "a BatchNorm of the model stores no source statistics to start from; choose a method such as 'norm'"
             )
-        if min(source_count, rows_per_image, tolerance) <= 0 or recent <= 1 or window < recent:
+        if min(source_count, tolerance) <= 0 or recent <= 1 or window < recent:
             raise TTCError(
                 "a pool counts images: some of the source, more than one recent one, and no fewer in its window"
             )
         self.keep_source_()
-        self.window, self.recent, self.rows_per_image = window, recent, rows_per_image
-        self.tracking = True
+        self.window, self.recent = window, recent
+        self.tracking, self.repeating = True, False
         for name in ("mean", "variance"):  # own copies, precise enough for small weights
             stored = getattr(self, name)
             precise = stored.to(torch.promote_types(stored.dtype, torch.float32), copy=True)
@@ -80,8 +86,9 @@ class PooledNorm(StatisticsNorm):
         self.source_count = source_count
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.has_variance(x):
-            return self._normalize(x, self.mean, self.variance)
+        if self.repeating or not self.has_variance(x):
+            pool, recent = (self.mean, self.variance), (self.recent_mean, self.recent_variance)
+            return self._normalize(x, *self._trusted(pool, recent, self.distance))
         batch = self._measure(x.detach())
         mean, variance = self._track(batch)
         if not (x.requires_grad and torch.is_grad_enabled()):
@@ -115,10 +122,10 @@ class PooledNorm(StatisticsNorm):
         return _Moments(self.mean + offset, variance, self.mean + means)
 
     @torch.no_grad()
-    def _track(self, batch: "_Moments") -> tuple[Tensor, Tensor]:
+    def _track(self, batch: "_Moments") -> Statistics:
         """Return the statistics to normalize a batch with; store the new pool while tracking."""
         plausible = update_weight(self, batch.mean, batch.variance)
-        count = len(batch.image_means) / self.rows_per_image
+        count = len(batch.image_means)
         weight = plausible * count / (self.images + plausible * count)
         kept = plausible * (1 - (1 - 1 / self.recent) ** count)
         pool = _mixture(self.mean, self.variance, batch, weight)
@@ -133,7 +140,11 @@ class PooledNorm(StatisticsNorm):
             (self.mean, self.variance), (self.recent_mean, self.recent_variance) = pool, recent
             self.spread, self.distance = spread, distance
             self.images = (self.images + plausible * count).clamp(max=self.window)
-        trust = (1 - self.tolerance / distance.clamp(min=1e-9)).clamp(min=0)  # in the recent statistics
+        return self._trusted(pool, recent, distance)
+
+    def _trusted(self, pool: Statistics, recent: Statistics, distance: Tensor) -> Statistics:
+        """Return the statistics of the pool, moved towards the recent ones as far as these are beyond the tolerance."""
+        trust = (1 - self.tolerance / distance.clamp(min=1e-9)).clamp(min=0)
         return torch.lerp(pool[0], recent[0], trust), torch.lerp(pool[1], recent[1], trust)
 
     def _spread(self, means: Tensor, centre: Tensor, count: float) -> Tensor:
@@ -219,6 +230,21 @@ def discount_pools_(model: nn.Module, fraction: Tensor) -> None:
     """Let all pools of a model count for fewer images, by a fraction in [0, 1]: so they follow the stream faster."""
     for layer in pooled_layers(model):
         layer.images = layer.images * (1 - fraction).to(layer.images)
+
+
+@contextmanager
+def restore_pools(model: nn.Module) -> Iterator[None]:
+    """Let the pools of a model follow the batches inside the block, and restore them after it."""
+    layers = pooled_layers(model)
+    before = [{name: getattr(layer, name) for name in (*POOL, "distance", "tracking")} for layer in layers]
+    try:
+        for layer in layers:
+            layer.tracking = True
+        yield
+    finally:
+        for layer, values in zip(layers, before, strict=True):
+            for name, value in values.items():
+                setattr(layer, name, value)
 
 
 def set_pool_tolerance_(model: nn.Module, tolerance: float) -> None:
