@@ -306,7 +306,7 @@ def test_only_doubtful_images_are_flipped(model: nn.Module, stream: list[Tensor]
     margins = best[:, 0] - best[:, 1]
     adapter.doubt = float(margins.median())
     seen.clear()
-    adapter(x)
+    adapter.predict(x)
     every, flipped = seen[-2:]  # before them, the first call looks for the head
     assert len(every) == len(x)
     torch.testing.assert_close(flipped, every[margins < margins.median()].flip(3))
