@@ -42,3 +42,9 @@ def test_a_small_grid_is_measured_and_drawn(place: Path) -> None:
     assert [figure.name for figure in found.figures] == ["regret-heat-map"]
     empty = findings(Measurements(planned, [])).tables[0]
     assert all(value.ours is None for row in empty.rows.values() for value in row.values())
+
+
+def test_a_row_is_found_in_either_kind_of_quotes() -> None:
+    for row in ("tent+flip(optimizer='Adam(lr=3e-3)')", 'tent+flip(optimizer="Adam(lr=3e-3)")'):
+        study = regret.STUDY.restrict(("source", row), (4,), ("mixed",))
+        assert [entry.method for entry in study.entries] == ["source", 'tent+flip(optimizer="Adam(lr=3e-3)")']

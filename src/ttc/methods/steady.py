@@ -250,7 +250,7 @@ def steady(
     Args:
         optimizer: Makes the optimizer; below 500 classes Adam with lr 1e-2, or 0.2 / L with more than 20 normalization
             layers L; else SGD with lr 2.5e-4 and momentum 0.9. The learning rate of the sharpness is 0.1.
-        learn_every: Learn from every so many batches, once 2,000 images of a domain are learned from: with 3 a long
+        learn_every: Learn from every so many batches, once 2,000 images of a domain are learned from: with 4 a long
             stream costs less than with TENT; 0 never learns.
         flip: Whether to predict the flip of doubtful images too.
         sharpness: Whether to learn by how much to smooth or sharpen the images.

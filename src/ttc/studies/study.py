@@ -143,10 +143,14 @@ class Study:
             TTCError: If it has no such row, lacks the row that others are compared with, or has one batch size.
         """
         known = dict.fromkeys(entry.method for entry in self.entries)
+        names = {_unify_quotes(name) for entry in self.entries for name in (entry.method, entry.name)}
         for method in methods:
-            if method not in known and method not in {entry.name for entry in self.entries}:
+            if _unify_quotes(method) not in names:
                 raise unknown(f"row of {self.name}", method, known)
-        entries = tuple(one for one in self.entries if not methods or {one.method, one.name} & {*methods})
+        asked = {_unify_quotes(method) for method in methods}
+        entries = tuple(
+            one for one in self.entries if not asked or {_unify_quotes(one.method), _unify_quotes(one.name)} & asked
+        )
         entries = self._with_sizes(entries, batch_sizes)
         orders = dict.fromkeys(entry.scenario for entry in self.entries)
         for scenario in scenarios:
@@ -183,3 +187,8 @@ class Study:
         if found is None:
             raise TTCError(f"the rows of {self.name} are compared with {self.baseline}: add it to --methods")
         return found
+
+
+def _unify_quotes(text: str) -> str:
+    """Return a method or the name of a row as it is compared: a shell decides which quotes a user can write."""
+    return text.replace("'", '"')
