@@ -149,7 +149,7 @@ def test_a_dry_run_counts_cells(there: Path) -> None:
     [
         (["reproduce", "cifar10"], r"unknown study 'cifar10' \(did you mean 'cifar10c'\?\)"),
         (["reproduce", "collapse", "--seeds", "a"], "--seeds takes whole numbers"),
-        (["reproduce", "cifar10c", "--on", "imagenetc"], "--on is for components, collapse"),
+        (["reproduce", "cifar10c", "--on", "imagenetc"], "--on is for components, batch-size"),
         (
             ["reproduce", "imagenetc", "--profile", "paper", "--data", "."],
             "the paper profile of imagenetc needs what is missing here",
