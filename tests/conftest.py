@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 CLASSES, SIDE = 4, 8
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _empty_data_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what the developer has fetched out of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TTC_DATA", str(tmp_path_factory.mktemp("data")))
+        yield
+
+
 class SmallNet(nn.Module):
     """Convolutions, BatchNorm, a little dropout that must stay off, a linear head."""
 

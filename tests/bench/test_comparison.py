@@ -77,7 +77,9 @@ def test_what_cannot_be_compared_is_rejected() -> None:
         TTCError, match=r"unknown finished method 'nrm' \(did you mean 'norm'\?\); choose from: norm, ttc"
     ):
         comparisons(GRID, "nrm", "ttc")
-    with pytest.raises(TTCError, match="no cell was finished by both 'norm' and 'ttc' in the same setting"):
+    with pytest.raises(
+        TTCError, match=r"by both 'norm' and 'ttc' in the same setting, the nearest differ in seed \(0, 1\)"
+    ):
         comparisons([make_row("norm", seed=0), make_row("ttc", seed=1)], "norm", "ttc")
     short = np.ones(3, bool)
     rows = [*GRID[:1], *GRID[4:5], make_row("norm", seed=7, correct=short), make_row("ttc", seed=7, correct=short)]

@@ -30,9 +30,11 @@ def test_the_names_are_those_the_corruption_opens() -> None:
     assert frost.NAMES == FILES
 
 
-def test_the_folder_counts_once_it_is_complete(textures: Path, tmp_path: Path) -> None:
+def test_the_folder_counts_once_it_is_complete(textures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert frost_folder(tmp_path) == textures
     assert frost_folder(tmp_path / "elsewhere") is None
+    monkeypatch.setenv("TTC_DATA", str(tmp_path))
+    assert frost_folder(tmp_path / "elsewhere") == textures
     (textures / "frost4.jpg").unlink()
     with pytest.raises(TTCError, match=r"frost lacks frost4.jpg: run ttc data fetch frost, or delete the folder"):
         frost_folder(tmp_path)

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -111,7 +112,11 @@ def comparisons(rows: Sequence[Row], first: str, second: str) -> tuple[list[Comp
     one, other = _rows_of(first, finished, names), _rows_of(second, finished, names)
     pairs = [(one[key], other[key]) for key in one if key in other]
     if not pairs:
-        raise TTCError(f"no cell was finished by both '{first}' and '{second}' in the same setting; run them both")
+        differing = _nearest_difference(one.values(), other.values())
+        raise TTCError(
+            f"no cell was finished by both '{first}' and '{second}' in the same setting, the nearest differ in "
+            f"{differing}; run them both"
+        )
     found = [
         Comparison(
             domain=_describe(left),
@@ -135,11 +140,22 @@ def _rows_of(wanted: str, rows: Sequence[Row], names: Mapping[str, str]) -> dict
     """The rows of a method by their setting, seed and domain."""
     label = _canonical(wanted, set(names.values()))
     chosen = [row for row in rows if names[row.protocol.hash] == label]
-    found: dict[str, Row] = {}
-    for row in chosen:
-        key = json.dumps([_setting(row), row.protocol.seed, row.protocol.corruptions, row.protocol.data_checksum])
-        found[key] = row
-    return found
+    return {json.dumps(_pairing(row)): row for row in chosen}
+
+
+def _pairing(row: Row) -> dict[str, object]:
+    """What two cells must have in common to be compared image by image."""
+    cell = row.protocol
+    return {**_setting(row), "seed": cell.seed, "corruptions": cell.corruptions, "data_checksum": cell.data_checksum}
+
+
+def _nearest_difference(one: Iterable[Row], other: Iterable[Row]) -> str:
+    """Describe what the two most similar cells of two methods differ in, such as ``version (0.7.0, 0.8.0)``."""
+    candidates = [
+        [f"{name} ({value}, {right[name]})" for name, value in left.items() if value != right[name]]
+        for left, right in product(map(_pairing, one), map(_pairing, other))
+    ]
+    return ", ".join(min(candidates, key=len))
 
 
 def _canonical(wanted: str, known: set[str]) -> str:

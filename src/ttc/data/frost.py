@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from ttc.data.catalogue import FROST_FILES
+from ttc.data.location import data_root
 from ttc.errors import TTCError
 from ttc.files import checksum
 
@@ -13,10 +14,10 @@ _ORIGINAL = tuple(str(part.checksum).removeprefix("sha256:") for part in FROST_F
 
 
 def frost_folder(root: Path) -> Path | None:
-    """Return the folder of the original frost textures in the data directory ``root``.
+    """Return the folder of the original frost textures in a data directory.
 
     Args:
-        root: The data directory.
+        root: The data directory; where it has none, those of the default data directory are used.
 
     Returns:
         The folder that ``ttc data fetch frost`` filled; None if it was never fetched, for procedural textures.
@@ -24,13 +25,13 @@ def frost_folder(root: Path) -> Path | None:
     Raises:
         TTCError: Some of the files are missing: results would silently be those of other textures.
     """
-    folder = root / "frost"
-    missing = [name for name in NAMES if not (folder / name).is_file()]
-    if len(missing) == len(NAMES):
-        return None
-    if missing:
-        raise TTCError(f"{folder} lacks {', '.join(missing)}: run ttc data fetch frost, or delete the folder")
-    return folder
+    for folder in dict.fromkeys((root / "frost", data_root() / "frost")):
+        missing = [name for name in NAMES if not (folder / name).is_file()]
+        if not missing:
+            return folder
+        if len(missing) < len(NAMES):
+            raise TTCError(f"{folder} lacks {', '.join(missing)}: run ttc data fetch frost, or delete the folder")
+    return None
 
 
 def choose_frost(given: Path | None, root: Path) -> Path | None:
@@ -39,7 +40,7 @@ def choose_frost(given: Path | None, root: Path) -> Path | None:
     >>> choose_frost(Path("procedural"), Path())
 
     Args:
-        given: A folder with the five textures, or ``procedural``; None for those of the data directory, if it has any.
+        given: A folder with the five textures, or ``procedural``; None for those that were fetched, if any.
         root: The data directory.
 
     Returns:
