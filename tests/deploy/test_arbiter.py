@@ -1,9 +1,12 @@
 """Which model is to predict: evidence from both, changes of the stream, repeated images."""
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from ttc.clustering import ClassPrior, correct_logits
 from ttc.deploy import Limits
 from ttc.deploy.arbiter import Arbiter, count_distinct
 from ttc.deploy.flip_comparison import FlipComparison, FlipPair
@@ -97,7 +100,8 @@ def test_a_class_that_blending_takes_away_was_made_by_the_corruption() -> None:
     batch = batch._replace(blended=other)
     judged(arbiter, batch)
     fused = arbiter.fuse(batch, batch.adapted.logits)
-    torch.testing.assert_close(fused.softmax(1), mean_probability(other))
+    alone = mean_probability(other).log()
+    torch.testing.assert_close(fused, correct_logits(alone, ClassPrior(CLASSES)(alone)))
 
 
 @pytest.mark.parametrize(("lead", "alone"), [(0.05, False), (0.2, True)])
@@ -143,15 +147,38 @@ def test_classes_in_order_correct_the_predictions() -> None:
     assert right["fused"] > right["source"] + 20
 
 
-@pytest.mark.parametrize("order", ["shuffled", "single class"])
-def test_without_a_change_of_classes_the_source_stays_as_it_is(order: str) -> None:
-    arbiter = Arbiter(Limits(), 300, CLASSES)
-    labels = torch.randint(CLASSES, (300,), generator=torch.Generator().manual_seed(1))
-    for part in (labels if order == "shuffled" else torch.zeros_like(labels)).split(50):
-        batch = weak_predictions(part)
+def fused_predictions(arbiter: Arbiter, batches: Sequence[FlipComparison]) -> Tensor:
+    """Judge batches one after the other, and return what is predicted for them."""
+    found = []
+    for batch in batches:
         judged(arbiter, batch)
-        fused = arbiter.fuse(batch, batch.adapted.logits)
-        torch.testing.assert_close(fused.softmax(1), batch.source.logits.softmax(1))
+        found.append(arbiter.fuse(batch, batch.adapted.logits))
+    return torch.cat(found)
+
+
+def test_without_an_order_of_classes_the_source_stays_as_it_is() -> None:
+    labels = torch.randint(CLASSES, (300,), generator=torch.Generator().manual_seed(1))
+    batches = [weak_predictions(part) for part in labels.split(50)]
+    plain = torch.cat([batch.source.logits for batch in batches])
+    fused = fused_predictions(Arbiter(Limits(), 300, CLASSES), batches)
+    torch.testing.assert_close(fused.softmax(1), plain.softmax(1))
+
+
+def test_a_single_class_that_blended_statistics_show_too_corrects_the_predictions() -> None:
+    batches = [weak_predictions(part) for part in torch.zeros(300, dtype=torch.long).split(50)]
+    plain = torch.cat([batch.source.logits for batch in batches])
+    fused = fused_predictions(Arbiter(Limits(), 300, CLASSES), batches)
+    assert (fused.argmax(1) == 0).sum() > (plain.argmax(1) == 0).sum() + 60
+
+
+def test_a_single_class_of_the_source_alone_corrects_nothing() -> None:
+    single, others = torch.zeros(300, dtype=torch.long), 1 + torch.arange(300) % (CLASSES - 1)
+    batches = [
+        weak_predictions(one)._replace(blended=weak_predictions(other).source)
+        for one, other in zip(single.split(50), others.split(50), strict=True)
+    ]
+    fused = fused_predictions(Arbiter(Limits(), 300, CLASSES), batches)
+    torch.testing.assert_close(fused.softmax(1), torch.cat([mean_probability(batch.blended) for batch in batches]))
 
 
 def test_doubt_ends_with_a_clear_lead_and_unusual_entropies_return_it() -> None:

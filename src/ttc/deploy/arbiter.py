@@ -26,6 +26,7 @@ CHANGE = 3.5  # standard errors between a batch and the average before it, beyon
 SMALLEST_SPREAD = 0.2  # of the lead from image to image, so that a few alike images are no certainty
 FEWEST_FOR_CHANGE = 8  # images in a batch that can show a change, or repeat
 ORDERED = 0.9  # evidence that neighbouring images share classes: a single class, or a biased model, has less
+DOMINANT = 0.35  # the excess of one class with blended statistics, 1 if it has all images, that shows a single class
 
 
 class Arbiter:
@@ -38,8 +39,8 @@ class Arbiter:
     where the statistics of a batch mislead, because its images are of few classes, the source has. The second term
     makes the adapted model prove more where it spreads over the classes what the source assigns to a few. Unless the
     adapted model leads clearly, the source predicts together with the same network whose statistics are blended with
-    those of the batch, which repairs part of a corruption whatever the classes are (:meth:`fuse`). Statistics mislead
-    most where classes come in order; there the same order says which class is likely
+    those of the batch in its first layers, which repairs part of a corruption whatever the classes are (:meth:`fuse`).
+    Statistics mislead most where classes come in order; there the same order says which class is likely
     (:class:`ttc.clustering.ClassPrior`).
 
     A batch that differs from the average by more than 3.5 standard errors starts a new average, so that a change of the
@@ -162,14 +163,23 @@ class Arbiter:
         """Correct predictions by those of their neighbours, where classes come in order.
 
         It is an order only where statistics mislead the adapted model, so that the source leads clearly, and where the
-        source is consistent on this very batch: else it predicts few classes because it fails.
+        source is consistent on this very batch: else it predicts few classes because it fails. By the order of its
+        predictions a single class cannot be told from a biased source; but blended statistics take the bias away, and a
+        class that dominates with them is in the images.
         """
-        if self.source_evidence.value.item() < self.limits.source_consistency:
+        consistent = self.source_evidence.value.item() >= self.limits.source_consistency
+        if not consistent and self.blended_evidence.value.item() < self.limits.source_consistency:
             self.prior = ClassPrior(self.prior.num_classes)
             return logits
         prior = self.prior(logits)
         clear = self.lead.value.item() > self.limits.consistency_gap + DOUBT
-        return correct_logits(logits, prior) if clear and self.prior.correlation > ORDERED else logits
+        ordered = consistent and self.prior.correlation > ORDERED
+        return correct_logits(logits, prior) if clear and (ordered or self._has_single_class()) else logits
+
+    def _has_single_class(self) -> bool:
+        """Tell whether one class dominates the recent images, as far as the source with blended statistics sees."""
+        chance = 1 / self.prior.num_classes
+        return self.blended_histogram.value.max().item() >= chance + DOMINANT * (1 - chance)
 
     def judge_variety(self, x: object) -> str | None:
         """Note whether a batch repeats few images: its statistics are no sample of the stream, nor worth learning.

@@ -22,8 +22,9 @@ from ttc.deploy.policy import Policy
 from ttc.errors import TTCError
 from ttc.nn import blended_copy, source_classifier
 
-BLEND = 0.25  # the weight of a batch of 50 images or more in the blended statistics of the source
-BLEND_IMAGES = 150  # that the source statistics count for, so that smaller batches have less weight
+BLEND = 0.5  # the weight of a batch of 50 images or more in the blended statistics of the source
+BLEND_IMAGES = 50  # that the source statistics count for, so that smaller batches have less weight
+BLEND_LAYERS = 1 / 3  # the layers that blend, the first ones: they show the corruption, later ones also the classes
 
 
 class Level(IntEnum):
@@ -76,7 +77,7 @@ class Escalation(Runnable):
         super().__init__(callbacks)
         self.adapter, self.policy, self.on_event = adapter, policy, on_event
         self.source = source_classifier(adapter)
-        self.blended = blended_copy(self.source, alpha=BLEND, source_pseudo_count=BLEND_IMAGES)
+        self.blended = blended_copy(self.source, alpha=BLEND, source_pseudo_count=BLEND_IMAGES, fraction=BLEND_LAYERS)
         self.events: deque[Event] = deque(maxlen=policy.max_events)
         self._clear()
 

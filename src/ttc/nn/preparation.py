@@ -1,11 +1,13 @@
 """Private copies of a classifier: frozen, with trainable normalization layers, or as it was before adaptation."""
 
 import copy
+import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.core.adapter import Adapter
 from ttc.core.classifier import Classifier
@@ -13,7 +15,7 @@ from ttc.core.state import changeable_tensors
 from ttc.core.statistics import norm_layers
 from ttc.errors import TTCError
 from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm, StatisticsNorm
-from ttc.nn.surgery import Statistics, replace_norms_, source_statistics
+from ttc.nn.surgery import Statistics, replace_norm_, replace_norms_, source_statistics
 
 
 def frozen_copy(model: Classifier, statistics: Statistics = source_statistics) -> Classifier:
@@ -116,24 +118,28 @@ def source_classifier(adapter: Adapter) -> Classifier:
     return model.requires_grad_(False)
 
 
-def blended_copy(source: Classifier, *, alpha: float, source_pseudo_count: float) -> Classifier | None:
+def blended_copy(
+    source: Classifier, *, alpha: float, source_pseudo_count: float, fraction: float = 1.0
+) -> Classifier | None:
     """Copy a frozen classifier, with source statistics blended with those of each batch; parameters are shared.
 
     Args:
         source: What :func:`source_classifier` returned.
         alpha: The largest weight of the batch.
         source_pseudo_count: The number of images that the source statistics count for.
+        fraction: How many of the layers that store statistics blend them, from the input of the network on. The others
+            keep those of the source.
 
     Returns:
         The copy, or None if no layer stores statistics, or one of them cannot be replaced.
     """
     statistics = partial(BlendNorm, alpha=alpha, source_pseudo_count=source_pseudo_count)
     model = copy.deepcopy(source, {id(parameter): parameter for parameter in source.parameters()})
-    for name, layer in list(model.network.named_modules()):
-        if isinstance(layer, SourceNorm):
-            model.network.set_submodule(name, statistics(layer).eval())
+    layers = [name for name, layer in model.network.named_modules() if isinstance(layer, SourceNorm | _BatchNorm)]
+    first = layers[: math.ceil(fraction * len(layers))]
     try:
-        replace_norms_(model.network, statistics)
+        for name in first:
+            replace_norm_(model.network, name, statistics)
     except TTCError:
         return None
-    return model if any(isinstance(layer, BlendNorm) for layer in model.modules()) else None
+    return model if first else None
