@@ -155,7 +155,8 @@ def _nearest_difference(one: Iterable[Row], other: Iterable[Row]) -> str:
         [f"{name} ({value}, {right[name]})" for name, value in left.items() if value != right[name]]
         for left, right in product(map(_pairing, one), map(_pairing, other))
     ]
-    return ", ".join(min(candidates, key=len))
+    nearest: list[str] = min(candidates, key=len)
+    return ", ".join(nearest)
 
 
 def _canonical(wanted: str, known: set[str]) -> str:
