@@ -3,10 +3,12 @@
     python tools/guard_streams.py --report --methods ttc tent --cache folder
 
 Without ``--report``: the corruptions and severities that the guard was developed with; with it, the fifteen corruptions
-at severity 5. A finished stream is cached as one JSON file, so the same command resumes.
+at severity 5. A finished stream is cached as one JSON file, so the same command resumes. ``--csv FILE`` adds a line per
+stream to a table.
 """
 
 import argparse
+import csv
 import json
 import warnings
 from collections.abc import Callable, Iterator
@@ -249,25 +251,34 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="every n-th corruption, another one first in each stream")
     parser.add_argument("--size", type=int, default=50, help="images per batch")
     parser.add_argument("--small-batches", action="store_true")
+    parser.add_argument("--csv", type=Path, help="a table to write the rows to")
     parser.add_argument("--cache", type=Path, default=Path("guard-streams"), help="folder of finished streams")
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.cache.mkdir(parents=True, exist_ok=True)
     columns = ["source", "unguarded", "guarded", "margin"]
     print("| stream | corruption | method | " + " | ".join(columns) + " | worst window |\n" + "|---" * 8 + "|")
-    missed, counted = 0, 0
+    missed, table = 0, []
     for scene in chosen(given):
         for method in given.methods:
             row = summarize(measure(scene, method, given.small_batches, given.cache), scene.size)
             cells = [f"{row[f'{name} 1']:.1f}, {row[f'{name} 2']:.1f}" for name in columns]
             worst = row["worst window"]
             good = min(row["margin 1"], row["margin 2"], worst) >= -2 - 1e-9
-            missed, counted = missed + (not good), counted + 1
+            missed += not good
+            named = {"stream": scene.stream, "corruption": scene.corruption, "method": method, "batch size": scene.size}
+            figures = {name: round(value, 2) for name, value in row.items()}
+            table.append({**named, "small batches": given.small_batches, **figures, "met": good})
             corruption = f"{scene.corruption} {scene.severity}"
             note = "" if good else " **missed**"
             cells += [f"{worst:+.1f}{note}"]
             print(f"| {scene.stream} | {corruption} | {method} | {' | '.join(cells)} |", flush=True)
-    print(f"\n{counted - missed} of {counted} streams: both margins and the worst window at least -2 points")
+    print(f"\n{len(table) - missed} of {len(table)} streams: both margins and the worst window at least -2 points")
+    if given.csv and table:
+        with given.csv.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(table[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(table)
 
 
 def chosen(given: argparse.Namespace) -> Iterator[Scene]:

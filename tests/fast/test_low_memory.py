@@ -58,6 +58,17 @@ def test_a_function_call_equals_torchs(options: dict[str, Any], trained: bool, m
             torch.testing.assert_close(one, two)
 
 
+def test_what_a_cpu_has_no_kernel_for_is_computed_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(low_memory, "LARGE", 1)
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 8, 8, dtype=torch.bfloat16, requires_grad=True)
+    conv = nn.Conv2d(4, 4, 3, stride=2, padding=1, groups=4).bfloat16().requires_grad_(False)
+    gradient = torch.randn(2, 4, 4, 4, dtype=torch.bfloat16)
+    (ours,) = torch.autograd.grad(frozen_conv(conv, x), x, gradient)
+    (exact,) = torch.autograd.grad(conv.float()(x.float()), x, gradient.float())
+    assert torch.equal(ours, exact)
+
+
 def test_a_convolution_that_is_trained_after_all_gets_its_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(low_memory, "LARGE", 1)
     conv, x = nn.Conv2d(2, 2, 3), torch.rand(1, 2, 5, 5, requires_grad=True)

@@ -106,15 +106,23 @@ class _ConvGradient(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:
         if not ctx.needs_input_grad[0]:
             return None, None, None
-        layer = ctx.layer
+        layer, given = ctx.layer, gradient.dtype
+        if _is_slow_in(given, layer, gradient.device):
+            gradient = gradient.float()
         last = gradient.is_contiguous(memory_format=torch.channels_last)
         layout = torch.channels_last if last else torch.contiguous_format
         x = torch.empty(ctx.shape, dtype=gradient.dtype, device=gradient.device, memory_format=layout)  # never read
         geometry = map(_pair, (layer.stride, layer.padding, layer.dilation))
         back = torch.ops.aten.convolution_backward(
-            gradient, x, layer.weight, None, *geometry, False, [0, 0], layer.groups, [True, False, False]
-        )
-        return back[0], None, None
+            gradient, x, layer.weight.to(gradient.dtype), None, *geometry, False, [0, 0], layer.groups,
+            [True, False, False],
+        )  # fmt: skip
+        return back[0].to(given), None, None
+
+
+def _is_slow_in(dtype: torch.dtype, layer: Any, device: torch.device) -> bool:
+    """Tell whether a CPU has no kernel for the gradient: a strided convolution per channel in half precision."""
+    return device.type == "cpu" and dtype.itemsize < 4 and layer.groups > 1 and max(_pair(layer.stride)) > 1
 
 
 def _pair(value: Any) -> list[int]:
