@@ -12,6 +12,7 @@ from torch import nn
 
 from ttc.bench import method_specs
 from ttc.bench.grid import domains_of
+from ttc.bench.precision import stored_type
 from ttc.bench.protocol import Protocol
 from ttc.bench.scenarios import CLEAN, Domain
 from ttc.bench.spec import Spec
@@ -59,7 +60,7 @@ def _total_seconds(cells: Sequence[Protocol], workload: ResolvedWorkload, rates:
         if key not in rates:
             sample = as_tensor(images.pixels(range(min(TRIAL, cell.batch_size, cell.images))))
             network = workload.network(images.num_classes, cell.dtype, cell.device)
-            rates[key] = _seconds_per_image(cell, network, sample.to(cell.device, getattr(torch, cell.dtype)))
+            rates[key] = _seconds_per_image(cell, network, sample.to(cell.device, stored_type(cell.dtype)))
         total += rates[key] * _samples(cell)
         for domain in domains:
             if domain.corruption != CLEAN and (domain, cell.images) not in counted:
@@ -102,7 +103,7 @@ def _seconds_per_image(cell: Protocol, network: nn.Module, images: torch.Tensor)
     """Time the second batch; zero for a method that fails, as it will in its cells."""
     source = images[:2].repeat(8, 1, 1, 1) if cell.source_split else None  # what is timed does not depend on them
     try:
-        adapter = method_specs.build_for_trial(network, cell.method, cell.options, source)
+        adapter = method_specs.build_for_trial(network, cell.method, cell.options, source, dtype=cell.dtype)
         adapter(images)
         start = time.perf_counter()
         adapter(images)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ttc.bench import method_specs, metrics, scenarios
 from ttc.bench.cost import Cost, Meter, clock_for
 from ttc.bench.observer import Observer
+from ttc.bench.precision import stored_type
 from ttc.bench.protocol import Protocol
 from ttc.bench.scenarios import Batch
 from ttc.bench.source_cache import source_logits
@@ -100,7 +101,7 @@ def evaluate(
     with _seeded(protocol.seed), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         source = None if source_split is None else _tensor(protocol, source_split.pixels(range(len(source_split))))
-        adapter = method_specs.build(model, protocol.method, protocol.options, source)
+        adapter = method_specs.build(model, protocol.method, protocol.options, source, dtype=protocol.dtype)
         _warm_up(adapter, _tensor(protocol, domains[0].pixels([0])))
         observer = Observer(adapter)
         with meter.attached(adapter):
@@ -205,7 +206,7 @@ def _images(protocol: Protocol, domains: Sequence[Images], batch: Batch) -> Tens
 
 
 def _tensor(protocol: Protocol, pixels: NDArray[np.uint8]) -> Tensor:
-    return as_tensor(pixels).to(protocol.device, getattr(torch, protocol.dtype))
+    return as_tensor(pixels).to(protocol.device, stored_type(protocol.dtype))
 
 
 def _warm_up(adapter: Adapter, like: Tensor) -> None:

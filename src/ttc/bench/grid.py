@@ -9,6 +9,7 @@ import torch
 
 import ttc
 from ttc.bench import method_specs, scenarios
+from ttc.bench.precision import DTYPES
 from ttc.bench.protocol import Protocol
 from ttc.bench.scenarios import CLEAN, SCENARIOS, Domain
 from ttc.bench.source_split import SourceSplit
@@ -21,7 +22,6 @@ from ttc.data.corrupted_images import CorruptedImages
 from ttc.errors import TTCError, unknown
 
 PAPER = ("source", "norm", "t3a", "tent", "eta", "tipi", "ttc")
-DTYPES = ("float32", "float64", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Grid:
         batch_sizes: Images per batch.
         seeds: Seeds of the order of the images.
         scenarios: Names of ``SCENARIOS``, with options.
-        dtype: ``float32``, ``float64`` or ``bfloat16``.
+        dtype: ``float32``, ``float64`` or ``bfloat16``: computed in bfloat16, stored in float32.
         device: Where the model runs.
         threads: Torch threads per cell.
     """

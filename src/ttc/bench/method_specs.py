@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ttc import clustering
+from ttc.bench.precision import uses_autocast
 from ttc.bench.protocol import Protocol
 from ttc.bench.spec import Spec, Value
 from ttc.core import Adapter
@@ -89,7 +90,9 @@ def options_json(spec: Spec) -> str:
     return json.dumps(dict(spec.options), sort_keys=True, allow_nan=False)
 
 
-def build(model: nn.Module, method: str, options: str, source_images: Tensor | None = None) -> Adapter:
+def build(
+    model: nn.Module, method: str, options: str, source_images: Tensor | None = None, *, dtype: str = "float32"
+) -> Adapter:
     """Build the adapter of a protocol's method.
 
     Args:
@@ -97,6 +100,7 @@ def build(model: nn.Module, method: str, options: str, source_images: Tensor | N
         method: The protocol's method; a ``module:function`` is imported.
         options: The protocol's options.
         source_images: The images (M, C, H, W) of the protocol's source split, for a method that needs them.
+        dtype: The protocol's type, which the model has.
 
     Raises:
         TTCError: If the method rejects an option or the model.
@@ -106,17 +110,19 @@ def build(model: nn.Module, method: str, options: str, source_images: Tensor | N
         values["source_images"] = source_images
     builder = import_callable(method) if ":" in method else method
     try:
-        return adapt(model, builder, **values)
+        return adapt(model, builder, autocast=uses_autocast(dtype), **values)
     except TypeError as error:
         raise TTCError(f"'{method}' rejects the options {options}: {error}") from error
 
 
-def build_for_trial(model: nn.Module, method: str, options: str, source_images: Tensor | None = None) -> Adapter:
+def build_for_trial(
+    model: nn.Module, method: str, options: str, source_images: Tensor | None = None, *, dtype: str = "float32"
+) -> Adapter:
     """Build an adapter to look at or to time: as :func:`build` does, without a warm-up on source images."""
     values = json.loads(options)
     if "warm_up_samples" in values:
         values["warm_up_samples"] = 0
-    return build(model, method, json.dumps(values), source_images)
+    return build(model, method, json.dumps(values), source_images, dtype=dtype)
 
 
 def source_images_asked(method: str) -> int:

@@ -14,6 +14,7 @@ from ttc import data
 from ttc.bench import method_specs
 from ttc.bench.executors import TaskResult
 from ttc.bench.grid import domains_of
+from ttc.bench.precision import stored_type
 from ttc.bench.protocol import Protocol
 from ttc.bench.ray_executor import RayExecutor, Submitted, fetch, reference_key
 from ttc.bench.scenarios import CLEAN, Domain
@@ -103,7 +104,7 @@ class ShippedWorkload:
             _NETWORKS.clear()  # one per process
             network: nn.Module = fetch(self.model)
             try:
-                _NETWORKS[key] = network.to(device, getattr(torch, dtype)).eval()
+                _NETWORKS[key] = network.to(device, stored_type(dtype)).eval()
             except (RuntimeError, AssertionError) as error:
                 raise TTCError(f"the device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
         return _NETWORKS[key]

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ttc.bench.precision import stored_type, uses_autocast
 from ttc.bench.protocol import Protocol
 from ttc.data.images import Images, as_tensor
 from ttc.data.location import unwritable
@@ -60,8 +61,8 @@ def _fill(path: Path, protocol: Protocol, images: Images, model: nn.Module) -> N
 
 
 def _parts(protocol: Protocol, images: Images, model: nn.Module) -> Iterator[tuple[int, NDArray[np.float32]]]:
-    adapter = adapt(model, "source")
-    dtype = getattr(torch, protocol.dtype)
+    adapter = adapt(model, "source", autocast=uses_autocast(protocol.dtype))
+    dtype = stored_type(protocol.dtype)
     for start in range(0, len(images), BATCH):
         pixels = images.pixels(range(start, min(start + BATCH, len(images))))
         yield start, adapter(as_tensor(pixels).to(protocol.device, dtype)).float().cpu().numpy()

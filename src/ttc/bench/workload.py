@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from ttc import data, models
+from ttc.bench.precision import stored_type
 from ttc.bench.scenarios import CLEAN, Domain
 from ttc.bench.source_split import REST, TRAINING, SourceSplit, SplitName, other_images, remaining_images
 from ttc.core.state import model_digest
@@ -151,7 +151,7 @@ class ResolvedWorkload:
 
         Args:
             num_classes: The number of classes of the data.
-            dtype: The name of a floating-point type of torch.
+            dtype: One of :data:`ttc.bench.precision.DTYPES`.
             device: Where to put it.
 
         Raises:
@@ -232,7 +232,7 @@ def _build(names: Workload, num_classes: int | None, dtype: str, device: str) ->
     classes = None if names.model == "embedded" else num_classes  # its ten, of which the data may have fewer
     network = models.build(names.model, classes, names.checkpoint, names.statistics)
     try:
-        return network.to(device, getattr(torch, dtype)).eval()
+        return network.to(device, stored_type(dtype)).eval()
     except (RuntimeError, AssertionError) as error:
         raise TTCError(f"the device '{device}' cannot be used: {str(error).splitlines()[0]}") from error
 

@@ -60,6 +60,9 @@ def reproduce(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: reproduction/PROFILE.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes. Default one per core.", min=1)] = None,
     threads: Annotated[int, typer.Option(help="Torch threads per cell; part of the protocol.")] = 1,
+    dtype: Annotated[
+        str, typer.Option(help="float32, float64 or bfloat16: computed in it, stored in float32.")
+    ] = "float32",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:0 …")] = None,
     executor: ExecutorOption = "local",
     address: AddressOption = None,
@@ -132,7 +135,7 @@ def reproduce(
         if profile == "real" and not output:
             folder /= f"{moved}-{_file_name(made.workload.model, statistics)}"
         planned = plan(
-            one, made, images=images, corruptions=wanted, seeds=numbers, threads=threads,
+            one, made, images=images, corruptions=wanted, seeds=numbers, threads=threads, dtype=dtype,
             planned_on="cpu" if cluster else None,
         )  # fmt: skip
         print_note_on_single_batches(planned.protocols, console)

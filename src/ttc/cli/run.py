@@ -70,7 +70,9 @@ def run(
     threads: Annotated[
         int | None, typer.Option(help="Torch threads per cell; part of the protocol. Default 1.")
     ] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, float64 or bfloat16.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, float64 or bfloat16: computed in it, stored in float32.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:0 …")] = None,
     config: Annotated[
         Path | None, typer.Option(help="A TOML file with the same settings; flags take precedence.")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ttc.bench import method_specs, scenarios
 from ttc.bench.grid import domains_of
+from ttc.bench.precision import stored_type
 from ttc.bench.protocol import Protocol
 from ttc.bench.spec import Spec
 from ttc.bench.workload import ResolvedWorkload
@@ -62,7 +63,7 @@ def observe(workload: ResolvedWorkload, protocol: Protocol) -> Observed:
     """
     images = workload.domain(domains_of(protocol)[0], protocol.images, cached=True)
     network = workload.network(images.num_classes, protocol.dtype, protocol.device)
-    adapter = method_specs.build(network, protocol.method, protocol.options)
+    adapter = method_specs.build(network, protocol.method, protocol.options, dtype=protocol.dtype)
     if not isinstance(adapter, ClusteringAdapter):
         raise TTCError(f"'{protocol.method}' has no assignment and update to diagnose; choose ttc, tent, eta or alike")
     steps: list[Step] = []
@@ -73,7 +74,7 @@ def observe(workload: ResolvedWorkload, protocol: Protocol) -> Observed:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(protocol.seed)
         for index in order:
-            shown.append(as_tensor(images.pixels(index)).to(protocol.device, getattr(torch, protocol.dtype)))
+            shown.append(as_tensor(images.pixels(index)).to(protocol.device, stored_type(protocol.dtype)))
             adapter(shown[-1])
     steps = steps[-len(order) :]  # a trial of a new shape comes before them
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ttc.bench import method_specs, scenarios
 from ttc.bench.grid import domains_of
+from ttc.bench.precision import stored_type
 from ttc.bench.protocol import Protocol
 from ttc.bench.spec import Spec
 from ttc.bench.workload import ResolvedWorkload
@@ -24,7 +25,7 @@ Floats = NDArray[np.float32]
 def adapted(workload: ResolvedWorkload, protocol: Protocol) -> Floats:
     """The features (N, D) of the first view of each image, in the cell that ``protocol`` states."""
     model = _network(workload, protocol)
-    adapter = method_specs.build(model, protocol.method, protocol.options)
+    adapter = method_specs.build(model, protocol.method, protocol.options, dtype=protocol.dtype)
     _met(adapter, _images(workload, protocol))
     seen: list[Tensor] = []
     adapter.model.register_forward_hook(lambda module, inputs, output: seen.append(output.features.detach()))
@@ -79,7 +80,7 @@ def _streamed(
     labels = np.asarray(images.labels, dtype=np.int64)
     found: list[Floats] = []
     for batch in scenarios.stream(Spec.read(protocol.scenario), [labels], protocol.batch_size, protocol.seed):
-        x = as_tensor(images.pixels(batch.image)).to(protocol.device, getattr(torch, protocol.dtype))
+        x = as_tensor(images.pixels(batch.image)).to(protocol.device, stored_type(protocol.dtype))
         truth = torch.from_numpy(labels[batch.image]).to(protocol.device)
         found.append(features_of(x, truth).float().cpu().numpy())
     return np.concatenate(found)

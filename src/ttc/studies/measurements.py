@@ -43,6 +43,7 @@ def plan(
     corruptions: tuple[str, ...] = (),
     seeds: tuple[int, ...] = (0,),
     threads: int = 1,
+    dtype: str = "float32",
     planned_on: str | None = None,
 ) -> Plan:
     """Return the cells that a study needs; ``images`` and ``corruptions`` replace the profile's."""
@@ -64,6 +65,7 @@ def plan(
             scenarios=(Spec.read(scenario),),
             device=setup.device,
             threads=threads,
+            dtype=dtype,
         )
         made = cells(grid, setup.resolved, planned_on)
         for entry in entries:
