@@ -6,7 +6,15 @@ from torch import Tensor, nn
 
 import ttc
 from ttc.core import Classifier
-from ttc.nn import SourceNorm, copy_with_trainable_norms, copy_with_trainable_parameters, frozen_copy, source_classifier
+from ttc.nn import (
+    BlendNorm,
+    SourceNorm,
+    blended_copy,
+    copy_with_trainable_norms,
+    copy_with_trainable_parameters,
+    frozen_copy,
+    source_classifier,
+)
 
 
 def test_preparations_copy(model: nn.Module) -> None:
@@ -47,3 +55,13 @@ def test_the_source_classifier_is_the_model_as_it_was(method: str, model: nn.Mod
     assert not any(parameter.requires_grad for parameter in source.parameters())
     shared = {p.data_ptr() for p in source.parameters()} & {p.data_ptr() for p in adapter.model.parameters()}
     assert bool(shared)
+
+
+def test_a_batch_counts_less_from_layer_to_layer_of_a_blended_copy() -> None:
+    blocks = [layer for _ in range(3) for layer in (nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))]
+    network = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+    blended = blended_copy(source_classifier(ttc.adapt(network, "tent")), alpha=0.8, source_pseudo_count=10)
+    assert blended is not None
+    layers = [layer for layer in blended.modules() if isinstance(layer, BlendNorm)]
+    assert [layer.alpha for layer in layers] == [0.8, 0.8 * 0.25, 0.0]
+    assert {layer.source_pseudo_count for layer in layers} == {10}

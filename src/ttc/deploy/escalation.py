@@ -22,9 +22,8 @@ from ttc.deploy.policy import Policy
 from ttc.errors import TTCError
 from ttc.nn import blended_copy, source_classifier
 
-BLEND = 0.5  # the weight of a batch of 50 images or more in the blended statistics of the source
-BLEND_IMAGES = 50  # that the source statistics count for, so that smaller batches have less weight
-BLEND_LAYERS = 1 / 3  # the layers that blend, the first ones: they show the corruption, later ones also the classes
+BLEND = 0.75  # the weight of a batch of 50 images or more in the statistics of the first layer of the source
+BLEND_IMAGES = 17  # that the source statistics count for, so that smaller batches have less weight
 
 
 class Level(IntEnum):
@@ -77,7 +76,7 @@ class Escalation(Runnable):
         super().__init__(callbacks)
         self.adapter, self.policy, self.on_event = adapter, policy, on_event
         self.source = source_classifier(adapter)
-        self.blended = blended_copy(self.source, alpha=BLEND, source_pseudo_count=BLEND_IMAGES, fraction=BLEND_LAYERS)
+        self.blended = blended_copy(self.source, alpha=BLEND, source_pseudo_count=BLEND_IMAGES)
         self.events: deque[Event] = deque(maxlen=policy.max_events)
         self._clear()
 

@@ -1,7 +1,6 @@
 """Private copies of a classifier: frozen, with trainable normalization layers, or as it was before adaptation."""
 
 import copy
-import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -118,28 +117,29 @@ def source_classifier(adapter: Adapter) -> Classifier:
     return model.requires_grad_(False)
 
 
-def blended_copy(
-    source: Classifier, *, alpha: float, source_pseudo_count: float, fraction: float = 1.0
-) -> Classifier | None:
+def blended_copy(source: Classifier, *, alpha: float, source_pseudo_count: float) -> Classifier | None:
     """Copy a frozen classifier, with source statistics blended with those of each batch; parameters are shared.
+
+    The batch counts less from layer to layer, in order of registration: first layers show the corruption, later ones
+    also the classes that happen to be in the batch.
 
     Args:
         source: What :func:`source_classifier` returned.
-        alpha: The largest weight of the batch.
+        alpha: The largest weight of the batch: that in the first of L layers. In layer l = 0 … L - 1 it is
+            alpha · (1 - l / (L - 1))².
         source_pseudo_count: The number of images that the source statistics count for.
-        fraction: How many of the layers that store statistics blend them, from the input of the network on. The others
-            keep those of the source.
 
     Returns:
         The copy, or None if no layer stores statistics, or one of them cannot be replaced.
     """
-    statistics = partial(BlendNorm, alpha=alpha, source_pseudo_count=source_pseudo_count)
     model = copy.deepcopy(source, {id(parameter): parameter for parameter in source.parameters()})
-    layers = [name for name, layer in model.network.named_modules() if isinstance(layer, SourceNorm | _BatchNorm)]
-    first = layers[: math.ceil(fraction * len(layers))]
-    try:
-        for name in first:
-            replace_norm_(model.network, name, statistics)
-    except TTCError:
-        return None
-    return model if first else None
+    names = [name for name, layer in model.network.named_modules() if isinstance(layer, SourceNorm | _BatchNorm)]
+    for index, name in enumerate(names):
+        weight = alpha * (1 - index / max(1, len(names) - 1)) ** 2
+        try:
+            replace_norm_(
+                model.network, name, partial(BlendNorm, alpha=weight, source_pseudo_count=source_pseudo_count)
+            )
+        except TTCError:
+            return None
+    return model if names else None
