@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ttc.deploy import Guard, Stream, distributed
     from ttc.methods import METHODS, Method, adapt, load_adaptation, register
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 __all__ = [
     "METHODS",
     "Adapter",

@@ -143,9 +143,9 @@ def test_an_adapter_is_built_once_per_method(place: Path, monkeypatch: pytest.Mo
     built: list[str] = []
     build = method_specs.build
 
-    def counted_build(network: nn.Module, method: str, options: str, source: Tensor | None) -> Adapter:
+    def counted_build(network: nn.Module, method: str, options: str, source: Tensor | None, *, dtype: str) -> Adapter:
         built.append(method)
-        return build(network, method, options, source)
+        return build(network, method, options, source, dtype=dtype)
 
     monkeypatch.setattr(method_specs, "build", counted_build)
     resolved = workload()
