@@ -1,12 +1,11 @@
 """What methods share that one outlier would change for long: a batch unlike those before must be confirmed."""
 
 from abc import abstractmethod
-from typing import ClassVar
 
 from torch import Tensor
 
 from ttc.core.adapter import Adapter
-from ttc.core.outlier_check import VERY_FAR, OutlierCheck, is_blank
+from ttc.core.outlier_check import OutlierCheck, is_blank
 from ttc.core.state import State
 
 
@@ -23,8 +22,6 @@ class CautiousAdapter(Adapter):
     """
 
     check: OutlierCheck
-    limit: ClassVar[float] = VERY_FAR
-    """The distance of pixels from which a batch is far."""
 
     def adapt(self, x: Tensor) -> Tensor:
         """Return the logits of a batch, and learn from it unless it is far from those before."""
@@ -37,7 +34,7 @@ class CautiousAdapter(Adapter):
             return logits
         second, waiting = self.check.is_second_and_far(x), self.check.waiting
         restarts = second or (waiting is not None and self.check.shows_first_as_outlier(x))
-        forgets = second or self.check.is_unconfirmed(x, self.limit)
+        forgets = second or self.check.is_unconfirmed(x)
         before: State = self.state_dict() if forgets or restarts else None
         try:
             if restarts:

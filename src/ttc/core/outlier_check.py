@@ -18,7 +18,9 @@ Pair = tuple[Tensor, Tensor]
 MARGIN = 1 / 2  # how much nearer an alternative must be: batches of one stream differ by chance
 FAR = 0.4  # distance of pixels from which a batch can be an outlier; clean batches of 8 images stay below 0.34
 FIRST_FAR = 0.7  # the same of the second batch from the first; clean images and severity 5 have 0.64, but for contrast
-VERY_FAR = 1.3  # distance from which one batch alone is not learned from; clean images and contrast 5 have 1.26
+VERY_FAR = (
+    0.8  # distance from which one batch alone is not learned from; corruptions are up to 0.62 apart, contrast 1.26
+)
 FEWEST = 8  # images in a batch that is compared: single images differ by nature
 PIXEL_EPS = 1e-5  # about the square of a grey level
 
@@ -104,18 +106,13 @@ class OutlierCheck(Part):
         to_first = _pixel_distance(new, self.before)
         return to_first > FAR and _pixel_distance(new, self.last) < MARGIN * to_first
 
-    def is_unconfirmed(self, x: Tensor, limit: float = VERY_FAR) -> bool:
-        """Tell whether a new batch (N, C, ...) is so far from the last two that another like it should come first.
-
-        Args:
-            x: The batch.
-            limit: The distance from which it is.
-        """
+    def is_unconfirmed(self, x: Tensor) -> bool:
+        """Tell whether a new batch (N, C, ...) is so far from the last two that another like it should come first."""
         known = [batch for batch in (self.last, self.before) if batch is not None and batch.shape[1] == 2 * x.shape[1]]
         if len(x) < FEWEST or self.last is None or not known:
             return False
         new = _pixel_statistics(x)
-        return min(_pixel_distance(new, batch) for batch in known) > limit
+        return min(_pixel_distance(new, batch) for batch in known) > VERY_FAR
 
     def include(self, x: Tensor) -> None:
         """Include a batch (N, C, ...) that was stored, or was not learned from."""

@@ -78,7 +78,6 @@ class Steady(CautiousAdapter):
     """
 
     state_attributes = ("model", "updater", "prior", "weigh", "balance", "parked", "check", "batches", "domain_images")
-    limit = 0.8  # clean images and corruptions at severity 5 are up to 0.62 apart, but for contrast
 
     def __init__(
         self,
