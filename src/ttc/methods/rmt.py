@@ -21,7 +21,9 @@ from ttc.clustering import (
     symmetric_cross_entropy,
     update_average_,
 )
-from ttc.core import Adapter, Classifier, require_finite, seeded_generator
+from ttc.core import Classifier, require_finite, seeded_generator
+from ttc.core.cautious import CautiousAdapter
+from ttc.core.outlier_check import OutlierCheck
 from ttc.core.statistics import freeze_statistics
 from ttc.errors import TTCError
 from ttc.methods.method import Method
@@ -46,8 +48,11 @@ class SourceData(nn.Module):
         return self.prototypes[cosine.argmax(1)]
 
 
-class RMT(Adapter):
+class RMT(CautiousAdapter):
     """Teaches a student with its moving average, contrasts features with prototypes, and replays source images.
+
+    Ours: a batch far from those before is not learned from until another like it comes
+    (:class:`ttc.core.cautious.CautiousAdapter`).
 
     Args:
         model: The student, a prepared copy.
@@ -61,7 +66,7 @@ class RMT(Adapter):
         seed: The seed of augmentations and replay.
     """
 
-    state_attributes = ("model", "teacher", "projector", "source", "updater", "calls")
+    state_attributes = ("model", "teacher", "projector", "source", "updater", "calls", "check")
 
     def __init__(
         self,
@@ -82,8 +87,9 @@ class RMT(Adapter):
         self.source_weight, self.target_weight, self.contrast_weight = weights
         self.momentum, self.temperature = momentum, temperature
         self.augment, self.seed, self.calls = augment, seed, 0
+        self.check = OutlierCheck()
 
-    def adapt(self, x: Tensor) -> Tensor:
+    def learn(self, x: Tensor) -> Tensor:
         """Return the sum of the student's and the teacher's logits from before the update."""
         generator = seeded_generator(self.seed, self.calls)
         logits, features = self.model(x)
@@ -96,7 +102,7 @@ class RMT(Adapter):
                 loss = loss + self.contrast_weight * self._contrast(features, augmented.features)
             if self.source_weight:
                 loss = loss + self.source_weight * self._replay(len(x), generator)
-        self.learn(loss, len(x))
+        self.step(loss, len(x))
         self.calls += 1
         return logits.detach() + labels
 
@@ -105,7 +111,7 @@ class RMT(Adapter):
         """Return the sum of the student's and the teacher's logits."""
         return require_finite(self.model(x).logits + self._labels(x))
 
-    def learn(self, loss: Tensor, batch_size: int) -> None:
+    def step(self, loss: Tensor, batch_size: int) -> None:
         """Take a step on the student, which the teacher follows."""
         if self.updater(loss, batch_size):
             update_average_(self.teacher, self.model, self.momentum)
@@ -156,7 +162,8 @@ def rmt(
 
     With all three weights 0 and no warm-up it predicts with twice the logits of NORM.
     Differs from the original: replayed images are drawn with replacement; without ``source_labels`` the source model's
-    own predictions replace them; a class that occurs in no source image has no prototype.
+    own predictions replace them; a class that occurs in no source image has no prototype; a batch far from those
+    before is not learned from until another like it comes (:class:`ttc.core.cautious.CautiousAdapter`).
 
     Args:
         source_images: Clean images that the model was trained on; the original uses the whole training set.
@@ -217,7 +224,7 @@ def _warm_up_(adapter: RMT, images: Tensor, samples: int, batch: int, generator:
         with torch.no_grad():
             labels = adapter.teacher(x).logits
         with torch.enable_grad():
-            adapter.learn(symmetric_cross_entropy(labels, adapter.model(x).logits).mean(), len(x))
+            adapter.step(symmetric_cross_entropy(labels, adapter.model(x).logits).mean(), len(x))
 
 
 @torch.no_grad()
