@@ -35,7 +35,8 @@ def source_logits(protocol: Protocol, images: Images, model: nn.Module, cache: P
     """
     if cache is None:
         return np.concatenate([part for _, part in _parts(protocol, images, model)])
-    parts = [protocol.model_checksum, images.checksum, protocol.dtype, protocol.device, protocol.threads, BATCH]
+    dtype = "autocast" if uses_autocast(protocol.dtype) else protocol.dtype  # bfloat16 was also stored until 0.8
+    parts = [protocol.model_checksum, images.checksum, dtype, protocol.device, protocol.threads, BATCH]
     name = hashlib.sha256(json.dumps([*parts, torch.__version__]).encode()).hexdigest()
     path = cache / f"source-{name[:32]}.npy"
     if not path.exists():

@@ -18,9 +18,7 @@ Pair = tuple[Tensor, Tensor]
 MARGIN = 1 / 2  # how much nearer an alternative must be: batches of one stream differ by chance
 FAR = 0.4  # distance of pixels from which a batch can be an outlier; clean batches of 8 images stay below 0.34
 FIRST_FAR = 0.7  # the same of the second batch from the first; clean images and severity 5 have 0.64, but for contrast
-VERY_FAR = (
-    0.8  # distance from which one batch alone is not learned from; corruptions are up to 0.62 apart, contrast 1.26
-)
+VERY_FAR = 0.8  # distance from which one batch alone is not learned from; severity 5 has 0.62 at most, but for contrast
 FEWEST = 8  # images in a batch that is compared: single images differ by nature
 PIXEL_EPS = 1e-5  # about the square of a grey level
 
