@@ -50,6 +50,22 @@ def test_the_stores_of_two_machines_become_one(place: Path) -> None:
         ttc("results", "--store", "both.sqlite", "--add", "three.sqlite")
 
 
+def test_cells_travel_as_csv_and_are_compared_as_before(place: Path) -> None:
+    ttc("run", *GRID, "--workers", "1")
+    _, comparison = ttc("results", "--store", "a.sqlite", "--compare", "norm,tent")
+    code, output = ttc("results", "--store", "a.sqlite", "--format", "cells", "--output", "cells.csv")
+    assert (code, "wrote 8 cells to cells.csv" in output) == (0, True)
+    assert ttc("results", "--store", "a.sqlite", "--format", "cells")[1] == Path("cells.csv").read_text()
+    _, output = ttc("results", "--store", "b.sqlite", "--add", "cells.csv", "--add", "cells.csv")
+    assert "8 cells of cells.csv added to b.sqlite" in output
+    assert "0 cells of cells.csv added to b.sqlite" in output
+    assert ttc("results", "--store", "b.sqlite", "--compare", "norm,tent")[1] == comparison
+    Path("cells.csv").write_text("method,accuracy\ntent,0.5\n")
+    with pytest.raises(TTCError, match="other columns than a file of cells"):
+        ttc("results", "--store", "c.sqlite", "--add", "cells.csv")
+    assert not Path("c.sqlite").exists()
+
+
 def test_summary_comparison_and_difference(place: Path) -> None:
     ttc("run", *GRID, "--workers", "1")
     _, output = ttc("results", "--store", "a.sqlite", "--summary")

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ttc.bench.evaluation import Result  # listing results must not wait for torch
 
 TRACE = ("images", "accuracy", "entropy", "selected", "similarity", "loss")  # the columns of a trace
+UNKNOWN_CLASS = 65535  # the prediction of an image in a cell that was added without its predictions
 FIGURES = ("accuracy", "nll", "ece", "per_class", "per_domain", "per_pass")
 _COLUMNS = (
     "hash, status, protocol, figures, cost, warnings, error, environment, seconds, recorded, "
@@ -52,7 +53,7 @@ class Row:
         seconds: The time the cell took.
         recorded: When it was recorded, in ISO 8601.
         trace: One row per batch with the columns of ``TRACE``.
-        predictions: The predicted class of each image.
+        predictions: The predicted class of each image, ``UNKNOWN_CLASS`` if it was not kept.
         correct: Whether it is the label.
         label: The method as a user would write it; None in a store of ttc 0.1.
     """
@@ -148,6 +149,19 @@ class Store:
                 self._insert(values)
         return len(cells)
 
+    def add_rows(self, rows: Iterable[Row]) -> int:
+        """Record finished cells as they are, but for those that are finished here; all of them or none.
+
+        Returns:
+            How many there were.
+        """
+        known = self.finished()
+        missing = {row.protocol.hash: row for row in rows if row.protocol.hash not in known}
+        with explain_errors(self.path), self._connection:
+            for row in missing.values():
+                self._insert(_values(row))
+        return len(missing)
+
     def finish(
         self, protocol: Protocol, result: "Result", environment: Mapping[str, Any], label: str | None = None
     ) -> None:
@@ -226,6 +240,26 @@ class Store:
             return False
         except _DAMAGE:
             return True
+
+
+def _values(row: Row) -> tuple[Any, ...]:
+    """The columns of a finished cell, as :func:`_row` reads them."""
+    return (
+        row.protocol.hash,
+        row.status,
+        row.protocol.json(),
+        json.dumps(dict(row.figures)),
+        json.dumps(dict(row.cost)),
+        json.dumps(row.warnings),
+        row.error,
+        json.dumps(dict(row.environment)),
+        row.seconds,
+        row.recorded,
+        row.trace.astype("<f4").tobytes(),
+        row.predictions.astype("<u2").tobytes(),
+        np.packbits(row.correct).tobytes(),
+        row.label,
+    )
 
 
 def _json_object(text: str | None) -> dict[str, Any]:

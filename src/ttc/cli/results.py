@@ -24,15 +24,21 @@ class Format(str, enum.Enum):
     json = "json"
     csv = "csv"
     parquet = "parquet"
+    cells = "cells"
 
 
 def results(
     store: Annotated[Path, typer.Option(help="The file of results of ttc run.")] = Path("results.sqlite"),
     add: Annotated[
         list[Path] | None,
-        typer.Option(help="First copy the finished cells of another store into this one; can be repeated."),
+        typer.Option(
+            help="First copy the finished cells of another store, or of a CSV file of --format cells, into this one; "
+            "can be repeated."
+        ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="The format of the output.")] = Format.table,
+    format: Annotated[
+        Format, typer.Option(help="The format of the output; cells is CSV that --add takes.")
+    ] = Format.table,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file to write to.")] = None,
     methods: Annotated[str | None, typer.Option("--methods", "--method", help="Only these.")] = None,
     corruptions: Annotated[str | None, typer.Option("--corruptions", "--corruption", help="Only these.")] = None,
@@ -59,8 +65,7 @@ def results(
     from ttc.cli.listing import make_console, print_summaries
 
     for path in add or ():
-        with Store(path, readonly=True) as other, Store(store) as own:
-            typer.echo(f"{plural(own.add(other), 'cell')} of {path} added to {store}", err=True)
+        typer.echo(f"{plural(_add(path, store), 'cell')} of {path} added to {store}", err=True)
     with Store(store, readonly=True) as opened:
         rows = list(opened.rows())
     console = make_console()
@@ -96,6 +101,19 @@ def results(
             console.print(f"{failures} failed; to see why: ttc results --store {store} --failed", markup=False)
 
 
+def _add(path: Path, store: Path) -> int:
+    """Copy the finished cells of a store or of a CSV file into the store; return how many were new."""
+    from ttc.bench.cells_csv import read_cells_csv
+    from ttc.bench.store import Store
+
+    if path.suffix.lower() == ".csv":
+        cells = read_cells_csv(path)
+        with Store(store) as own:
+            return own.add_rows(cells)
+    with Store(path, readonly=True) as other, Store(store) as own:
+        return own.add(other)
+
+
 def _filter(rows: "Sequence[Row]", filters: dict[str, str | None]) -> "list[Row]":
     from ttc.bench.export import records
     from ttc.bench.spec import Spec, split_list
@@ -111,27 +129,33 @@ def _filter(rows: "Sequence[Row]", filters: dict[str, str | None]) -> "list[Row]
 
 
 def _write(rows: "Sequence[Row]", format: Format, output: Path | None, traces: bool, console: "Console") -> None:
+    from ttc.bench.cells_csv import as_cells_csv
     from ttc.bench.export import as_csv, as_json, records, write_parquet
     from ttc.files import atomic
 
     if format is Format.table:
         _print_table(rows, console)
         return
-    found = records(rows, traces=traces)
     if format is Format.parquet:
         if output is None:
             raise TTCError("Parquet is written to a file: add --output FILE")
-        write_parquet(found, output)
-    elif output is None:
-        typer.echo(as_json(found) if format is Format.json else as_csv(found), nl=format is Format.json)
+        write_parquet(records(rows, traces=traces), output)
+        typer.echo(f"wrote {plural(len(rows), 'cell')} to {output}", err=True)
         return
+    if format is Format.cells:
+        text = as_cells_csv(rows)
     else:
-        try:
-            with atomic(output) as part:
-                part.write_text(as_json(found) if format is Format.json else as_csv(found), encoding="utf-8")
-        except OSError as error:
-            raise TTCError(f"cannot write {output}: {error.strerror}; choose another --output") from error
-    typer.echo(f"wrote {plural(len(found), 'cell')} to {output}", err=True)
+        found = records(rows, traces=traces)
+        text = f"{as_json(found)}\n" if format is Format.json else as_csv(found)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with atomic(output) as part:
+            part.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise TTCError(f"cannot write {output}: {error.strerror}; choose another --output") from error
+    typer.echo(f"wrote {plural(len(rows), 'cell')} to {output}", err=True)
 
 
 def _print_table(rows: "Sequence[Row]", console: "Console") -> None:
