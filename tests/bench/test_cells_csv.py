@@ -1,5 +1,6 @@
 """Cells as a CSV file: what comes back, what is refused, and the published ones."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +87,20 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TTCError, match="is not a CSV file of cells"):
         read_cells_csv(path)
+
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results" / "real"
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / "cells").glob("*.csv")), ids=lambda path: path.stem)
+def test_published_cells_are_those_of_the_published_table(path: Path) -> None:
+    cells = {row.protocol.hash: row for row in read_cells_csv(path)}
+    used = set()
+    with (RESULTS / "tables" / path.name).open(newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            hashes = line["cells"].split()
+            if hashes:
+                used.update(hashes)
+                mean = np.mean([100 * cells[key].figures["accuracy"] for key in hashes])
+                assert mean == pytest.approx(float(line["ours"]))
+    assert used == set(cells)
