@@ -95,7 +95,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / "real"
 @pytest.mark.parametrize("path", sorted((RESULTS / "cells").glob("*.csv")), ids=lambda path: path.stem)
 def test_published_cells_are_those_of_the_published_table(path: Path) -> None:
     cells = {row.protocol.hash: row for row in read_cells_csv(path)}
-    used = set()
+    used: set[str] = set()
     with (RESULTS / "tables" / path.name).open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
             hashes = line["cells"].split()
