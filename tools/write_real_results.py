@@ -6,8 +6,8 @@ Datasets and models that are not in FOLDER keep the numbers that the page has; w
 introduction is written by hand and kept in tools/real_results_introduction.md.
 """
 
+import argparse
 import re
-import sys
 from pathlib import Path
 
 from ttc.files import atomic
@@ -66,10 +66,16 @@ def _table(section: str) -> Table:
 
 
 if __name__ == "__main__":
-    folders = [Path(name) for name in sys.argv[1:]] or [Path("reproduction/real")]
-    columns, *costs = [read_columns(folder) for folder in folders]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("reproduction/real"), help="default: %(default)s")
+    parser.add_argument("cost_folder", type=Path, nargs="?", help="findings that costs are taken from")
+    options = parser.parse_args()
+    for folder in (options.folder, options.cost_folder):
+        if folder and not folder.is_dir():
+            parser.error(f"{folder} is no folder; ttc reproduce STUDY --profile real writes one")
+    costs = read_columns(options.cost_folder) if options.cost_folder else ()
     introduction = Path(__file__).with_name("real_results_introduction.md").read_text(encoding="utf-8")
-    page = across_datasets(columns, introduction=introduction, costs=costs[0] if costs else ())
+    page = across_datasets(read_columns(options.folder), introduction=introduction, costs=costs)
     with atomic(PAGE) as part:
         part.write_text(merged(PAGE.read_text(encoding="utf-8"), page, () if costs else ("## Cost",)), encoding="utf-8")
-    print(f"{PAGE} from {', '.join(map(str, folders))}")
+    print(f"wrote {PAGE} from {options.folder}")

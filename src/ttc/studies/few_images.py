@@ -72,5 +72,6 @@ STUDY = Study(
     notes=(CONTROL_NOTE, "SOURCE does not depend on the batch."),
     labels=("SOURCE", *(_row(method, 1, form) for form in FORMS for method in METHODS)),
     controls=tuple(_row(method, size, form) for method in CONTROLS for size in SIZES for form in FORMS),
+    contest=False,
     detailed=False,
 )
