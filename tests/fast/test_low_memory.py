@@ -1,12 +1,14 @@
 """Operations that save less for the backward pass equal torch's."""
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from ttc.fast import low_memory
 from ttc.fast.low_memory import can_freeze, conv2d, frozen_conv, norm_relu, relu_
@@ -37,6 +39,24 @@ def test_relu6_stops_the_gradient_at_its_ceiling(monkeypatch: pytest.MonkeyPatch
     assert torch.autograd.gradcheck(lambda x: norm_relu(x, weight, bias, 1e-5, 6.0), (x,))
     assert torch.equal(relu_(x * 5, 6.0), F.relu6(x * 5))
     assert torch.autograd.gradcheck(lambda x: relu_(x * 5, 6.0), (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("ceiling", "torchs"), [(math.inf, F.relu), (6.0, F.relu6)])
+def test_the_gradient_of_a_large_relu_equals_torchs_to_the_bit(
+    ceiling: float, torchs: Callable[[Tensor], Tensor], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(low_memory, "LARGE", 1)
+    torch.manual_seed(0)
+    x = (torch.randn(2, 4, 8, 8) * 5).to(dtype).contiguous(memory_format=torch.channels_last)
+    x[0, 0, 0, :6] = torch.tensor([-0.0, 0.0, 6.0, 1e-30, -1e-30, 7.0])
+    gradient = torch.randn_like(x)
+    ours, theirs = (x.clone().requires_grad_(True) for _ in range(2))
+    relu_(ours * 1, ceiling).backward(gradient)
+    torchs(theirs * 1).backward(gradient)
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    assert torch.equal(ours.grad, theirs.grad)
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": (1, 0)}, {"padding": "same"}, {"groups": 2}])

@@ -143,13 +143,21 @@ def _where_active(gradient: Tensor, y: Tensor, ceiling: float) -> Tensor:
     return back
 
 
+def _slope(y: Tensor, ceiling: float) -> Tensor:
+    """Return a tensor that is zero where the clamped ``y`` has the slope zero."""
+    if ceiling == math.inf:
+        return y
+    slope: Tensor = torch.ops.aten.hardtanh_backward(y.new_ones(1).expand_as(y), y, 0, ceiling)
+    return slope
+
+
 class _ReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, ceiling: float) -> Tensor:
         ctx.mark_dirty(x)
         _clamp_(x, ceiling)
-        active = (x > 0) & (x < ceiling) if ceiling < math.inf else x > 0
-        ctx.save_for_backward(active.view(torch.uint8))  # whose conversion is vectorized, unlike that of booleans
+        # To booleans and from bytes: of the conversions and comparisons these are the vectorized ones.
+        ctx.save_for_backward(_slope(x, ceiling).to(torch.bool).view(torch.uint8))
         return x
 
     @staticmethod

@@ -61,7 +61,7 @@ class TIPI(Adapter):
 
     def _loss(self, x: Tensor) -> Tensor:
         bound = in_input_units(torch.full_like(x[:1], self.epsilon), self.standardized)
-        delta = torch.zeros_like(x, requires_grad=True)
+        delta = torch.zeros_like(x, requires_grad=not self.random_start)
         with track_statistics(self.model, branch=MAIN):
             logits = require_finite(self.model(x + delta).logits)
         reference = logits.detach().log_softmax(1)
@@ -72,7 +72,8 @@ class TIPI(Adapter):
                 uniform = (torch.rand(x.shape, generator=generator) * 2 - 1).to(x)
                 delta = (bound * uniform).requires_grad_(True)
                 perturbed = self.model(x + delta).logits
-            (ascent,) = torch.autograd.grad(_divergence(perturbed, reference).mean(), delta, retain_graph=True)
+            reused = perturbed is logits  # else the activations of this pass are freed before the next one
+            (ascent,) = torch.autograd.grad(_divergence(perturbed, reference).mean(), delta, retain_graph=reused)
             moved = delta.detach() + bound * ascent.sign()
             adversarial = require_finite(self.model(x + moved.clamp(-bound, bound)).logits)
         losses = _divergence(adversarial, reference)
