@@ -40,6 +40,7 @@ NOT_RUN = {  # commands that are only parsed, by how they begin
     "ttc reproduce cifar100c": "needs data that is not in the repository",
     "ttc reproduce imagenetc": "needs data that is not in the repository",
     "ttc reproduce cifar100c,components,batch-size,severity": "needs data that is not in the repository",
+    "python tools/upper_bound.py": "needs data that is not in the repository",
     "ttc methods --markdown > docs/methods.md": "is compared with the page by tests/cli/test_methods.py",
     "torchrun": "starts processes, as tests/deploy/test_shared_stream.py and tests/cli/test_adapt.py do",
     "mv margin.py": "is run by test_a_method_is_added_word_for_word",

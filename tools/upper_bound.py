@@ -22,6 +22,7 @@ from ttc.bench import scenarios
 from ttc.bench.spec import Spec
 from ttc.bench.workload import ResolvedWorkload, Workload
 from ttc.data import Images, as_tensor
+from ttc.errors import TTCError
 from ttc.methods.steady import SAMPLES_PER_STEP, Steady
 from ttc.studies.regret import SCENARIOS
 from ttc.studies.study import THREE
@@ -85,8 +86,6 @@ def main() -> None:
     if options.csv.exists():
         with options.csv.open(newline="") as file:
             finished = {(row["scenario"], int(row["batch_size"]), int(row["images"])) for row in csv.DictReader(file)}
-    else:
-        options.csv.write_text(",".join(COLUMNS) + "\n")
     for scenario, size in cells(options.batch_sizes):
         if (scenario, size, options.images) in finished:
             continue
@@ -94,9 +93,15 @@ def main() -> None:
         model = workload.network(domains[0].num_classes, "float32", "cpu")
         found = accuracy(model, domains, scenario, size)
         with options.csv.open("a", newline="") as file:
-            csv.writer(file).writerow([scenario, size, options.images, f"{found:.2f}"])
+            writer = csv.writer(file)
+            if not file.tell():
+                writer.writerow(COLUMNS)
+            writer.writerow([scenario, size, options.images, f"{found:.2f}"])
         print(f"{scenario}, N = {size}: {found:.1f} %", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TTCError as error:
+        raise SystemExit(f"upper_bound.py: {error}") from None
