@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ttc.bench.evaluation import Result  # listing results must not wait for torch
 
 TRACE = ("images", "accuracy", "entropy", "selected", "similarity", "loss")  # the columns of a trace
-UNKNOWN_CLASS = 65535  # the prediction of an image in a cell that was added without its predictions
+UNKNOWN_CLASS = 65535  # the prediction of an image in a cell that was added without predictions
 FIGURES = ("accuracy", "nll", "ece", "per_class", "per_domain", "per_pass")
 _COLUMNS = (
     "hash, status, protocol, figures, cost, warnings, error, environment, seconds, recorded, "
@@ -53,7 +53,7 @@ class Row:
         seconds: The time the cell took.
         recorded: When it was recorded, in ISO 8601.
         trace: One row per batch with the columns of ``TRACE``.
-        predictions: The predicted class of each image, ``UNKNOWN_CLASS`` if it was not kept.
+        predictions: The predicted class of each image, ``UNKNOWN_CLASS`` if it is unknown.
         correct: Whether it is the label.
         label: The method as a user would write it; None in a store of ttc 0.1.
     """
