@@ -27,7 +27,7 @@ from ttc.methods.steady import SAMPLES_PER_STEP, Steady
 from ttc.studies.regret import SCENARIOS
 from ttc.studies.study import THREE
 
-COLUMNS = ("scenario", "batch_size", "images", "accuracy")
+COLUMNS = ("dataset", "model", "scenario", "batch_size", "images", "accuracy")
 
 
 class WithLabels(Steady):
@@ -85,9 +85,10 @@ def main() -> None:
     finished = set()
     if options.csv.exists():
         with options.csv.open(newline="") as file:
-            finished = {(row["scenario"], int(row["batch_size"]), int(row["images"])) for row in csv.DictReader(file)}
+            finished = {tuple(row[name] for name in COLUMNS[:-1]) for row in csv.DictReader(file)}
     for scenario, size in cells(options.batch_sizes):
-        if (scenario, size, options.images) in finished:
+        cell = (options.dataset, options.model, scenario, str(size), str(options.images))
+        if cell in finished:
             continue
         domains = load(workload, scenario, options.images)
         model = workload.network(domains[0].num_classes, "float32", "cpu")
@@ -96,7 +97,7 @@ def main() -> None:
             writer = csv.writer(file)
             if not file.tell():
                 writer.writerow(COLUMNS)
-            writer.writerow([scenario, size, options.images, f"{found:.2f}"])
+            writer.writerow([*cell, f"{found:.2f}"])
         print(f"{scenario}, N = {size}: {found:.1f} %", flush=True)
 
 
