@@ -1,5 +1,6 @@
 """Bound programs: in-place and fused operations give the outputs and gradients of the network."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,8 @@ from ttc.fast.low_memory import relu_
 from ttc.fast.rewrites import BoundProgram, bind
 from ttc.models.cifar_resnet import CifarResNet
 from ttc.models.wide_resnet import WideResNet
-from ttc.nn import copy_with_trainable_norms
+from ttc.nn import BatchStatisticsNorm, PooledNorm, copy_with_trainable_norms
+from ttc.nn.normalization import StatisticsNorm
 
 
 def bound(network: nn.Module, batches: int = 1) -> BoundProgram:
@@ -75,6 +77,22 @@ def test_outputs_and_gradients_are_those_of_the_network(make: object, monkeypatc
         torch.testing.assert_close(one, two)
 
 
+@pytest.mark.parametrize("make", [lambda: CifarResNet(20), MobileBlock])
+def test_pools_predict_and_learn_as_in_the_network(
+    make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(low_memory, "LARGE", 1 << 12)  # so that some layers are one step with their ReLU
+    torch.manual_seed(0)
+    network = copy_with_trainable_norms(Classifier(make()), PooledNorm).network
+    other, x = copy.deepcopy(network), torch.rand(6, 3, 32, 32)
+    fast, plain = bound(network)(x), other(x)
+    assert torch.equal(fast, plain)
+    for one, two in zip(gradients(network, fast), gradients(other, plain), strict=True):
+        assert torch.equal(one, two)
+    for one, two in zip(network.buffers(), other.buffers(), strict=True):
+        assert torch.equal(one, two)
+
+
 def test_awkward_operations_keep_outputs_and_gradients(captured: nn.Module) -> None:
     network = copy_with_trainable_norms(Classifier(captured.double())).network
     x = torch.rand(8, 3, 8, 8, dtype=torch.float64)
@@ -84,8 +102,9 @@ def test_awkward_operations_keep_outputs_and_gradients(captured: nn.Module) -> N
         torch.testing.assert_close(one, two)
 
 
-def test_norm_and_relu_are_one_step_and_sums_are_in_place() -> None:
-    network = copy_with_trainable_norms(Classifier(CifarResNet(20))).network
+@pytest.mark.parametrize("norm", [BatchStatisticsNorm, PooledNorm])
+def test_norm_and_relu_are_one_step_and_sums_are_in_place(norm: type[StatisticsNorm]) -> None:
+    network = copy_with_trainable_norms(Classifier(CifarResNet(20)), norm).network
     program = capture(network)
     assert program is not None
     functions = [step.function for step in bind(program, network).steps]
@@ -95,9 +114,12 @@ def test_norm_and_relu_are_one_step_and_sums_are_in_place() -> None:
     assert names.count(relu_.__name__) == 9
 
 
-def test_a_mobile_network_saves_little_for_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("norm", [BatchStatisticsNorm, PooledNorm])
+def test_a_mobile_network_saves_little_for_the_backward_pass(
+    norm: type[StatisticsNorm], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(low_memory, "LARGE", 1)
-    network = copy_with_trainable_norms(Classifier(MobileBlock())).network
+    network = copy_with_trainable_norms(Classifier(MobileBlock()), norm).network
     x = torch.rand(8, 3, 16, 16)
 
     def saved(run: Callable[[Tensor], object]) -> int:

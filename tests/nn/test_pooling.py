@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ttc import TTCError
 from ttc.core.statistics import repeat_batch
-from ttc.nn import PooledNorm, pools_have_changed, restart_pools_, set_pool_tolerance_
+from ttc.nn import PooledNorm, pooling, pools_have_changed, restart_pools_, set_pool_tolerance_
 
 
 def source_layer() -> nn.BatchNorm2d:
@@ -125,6 +125,40 @@ def test_statistics_are_precise_far_from_zero(offset: float) -> None:
     layer(x.float())
     torch.testing.assert_close(layer.mean.double(), x.mean((0, 2, 3)), rtol=1e-6, atol=1e-4)
     torch.testing.assert_close(layer.variance.double(), x.var((0, 2, 3), correction=0), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_normalized_in_float32_and_stored_as_it_came(dtype: torch.dtype) -> None:
+    layer, wide, x = PooledNorm(source_layer()), PooledNorm(source_layer()), images(8, mean=0.3).to(dtype)
+    half, full = x.clone().requires_grad_(), x.float().requires_grad_()
+    saved: list[Tensor] = []
+
+    def save(tensor: Tensor) -> Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        found = layer(half)
+    expected = wide(full)
+    assert found.dtype == dtype
+    assert torch.equal(found, expected.to(dtype))
+    assert torch.equal(layer.mean, wide.mean)
+    assert {tensor.dtype for tensor in saved if tensor.numel() == x.numel()} == {dtype}
+    torch.testing.assert_close(
+        torch.autograd.grad(found.square().sum(), half)[0].float(),
+        torch.autograd.grad(expected.to(dtype).float().square().sum(), full)[0],
+        atol=2e-2,
+        rtol=2e-2,
+    )
+
+
+def test_images_are_measured_alike_in_parts_and_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parts, x = PooledNorm(source_layer()), PooledNorm(source_layer()), images(7, mean=0.5)
+    whole(x)
+    monkeypatch.setattr(pooling, "CACHED", 2 * x[0].numel())
+    parts(x)
+    assert torch.equal(parts.mean, whole.mean)
+    assert torch.equal(parts.variance, whole.variance)
 
 
 def test_without_tracking_a_batch_gets_the_same_values_and_leaves_no_trace() -> None:

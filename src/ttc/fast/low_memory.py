@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ttc.nn.activation import clamp_, where_active
+
 Convolution = Any
 """A ``Conv2d`` with zero padding, or a layer with the same attributes."""
 
@@ -31,7 +33,7 @@ def relu_(x: Tensor, ceiling: float = math.inf) -> Tensor:
         [0.0, 2.0, 6.0]
     """
     if not is_large(x) or not x.requires_grad:
-        return _clamp_(x, ceiling)
+        return clamp_(x, ceiling)
     return _apply(_ReLU, x, ceiling)
 
 
@@ -129,20 +131,6 @@ def _pair(value: Any) -> list[int]:
     return [value, value] if isinstance(value, int) else list(value)
 
 
-def _clamp_(x: Tensor, ceiling: float) -> Tensor:
-    return x.relu_() if ceiling == math.inf else x.clamp_(0, ceiling)
-
-
-def _where_active(gradient: Tensor, y: Tensor, ceiling: float) -> Tensor:
-    """Return ``gradient`` where ``y`` is between zero and ``ceiling``, else zero; written over ``y``."""
-    back: Tensor
-    if ceiling == math.inf:
-        back = torch.ops.aten.threshold_backward.grad_input(gradient, y, 0, grad_input=y)
-    else:
-        back = torch.ops.aten.hardtanh_backward.grad_input(gradient, y, 0, ceiling, grad_input=y)
-    return back
-
-
 def _slope(y: Tensor, ceiling: float) -> Tensor:
     """Return a tensor that is zero where the clamped ``y`` has the slope zero."""
     if ceiling == math.inf:
@@ -155,7 +143,7 @@ class _ReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, ceiling: float) -> Tensor:
         ctx.mark_dirty(x)
-        _clamp_(x, ceiling)
+        clamp_(x, ceiling)
         # To booleans and from bytes: of the conversions and comparisons these are the vectorized ones.
         ctx.save_for_backward(_slope(x, ceiling).to(torch.bool).view(torch.uint8))
         return x
@@ -163,7 +151,7 @@ class _ReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (active,) = ctx.saved_tensors
-        return _where_active(gradient, active.to(gradient.dtype), math.inf), None
+        return where_active(gradient, active.to(gradient.dtype), math.inf), None
 
 
 class _NormReLU(torch.autograd.Function):
@@ -172,14 +160,14 @@ class _NormReLU(torch.autograd.Function):
         y, mean, scale = torch.native_batch_norm(x, weight, bias, None, None, True, 0.0, eps)
         ctx.save_for_backward(x, weight, bias, mean, scale)
         ctx.eps, ctx.ceiling = eps, ceiling
-        return _clamp_(y, ceiling)
+        return clamp_(y, ceiling)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         x, weight, bias, mean, scale = ctx.saved_tensors
         # The output again, from the statistics: cheaper than to save it.
         y, _, _ = torch.native_batch_norm(x, weight, bias, mean, scale.pow(-2), False, 0.0, 0.0)
-        gradient = _where_active(gradient, y, ctx.ceiling)
+        gradient = where_active(gradient, y, ctx.ceiling)
         needed = [*ctx.needs_input_grad[:2], bias is not None and ctx.needs_input_grad[2]]
         back = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight, None, None, mean, scale, True, ctx.eps, needed

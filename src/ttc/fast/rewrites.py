@@ -20,12 +20,15 @@ from ttc.fast.low_memory import can_freeze, conv2d, frozen_conv, is_large, norm_
 from ttc.fast.selective_backward import CachingNorm
 from ttc.fast.symbol import Node, Slot
 from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm
+from ttc.nn.pooling import PooledNorm
 from ttc.nn.stream_statistics import EmaNorm, RunningNorm, WindowNorm
 
 ALLOCATING = {  # layers whose output is new memory that their backward pass does not need
     *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm, SourceNorm, BatchStatisticsNorm, CachingNorm),
-    *(BlendNorm, EmaNorm, RunningNorm, WindowNorm),
+    *(BlendNorm, EmaNorm, PooledNorm, RunningNorm, WindowNorm),
 }
+FusibleNorm = BatchStatisticsNorm | PooledNorm
+FUSIBLE = (BatchStatisticsNorm, PooledNorm)  # layers that can be one step with the ReLU behind them
 SUMS = (operator.add, torch.add)
 RELUS: dict[object, float] = {F.relu: math.inf, torch.relu: math.inf, F.relu6: 6.0}  # with their largest outputs
 RELU_LAYERS: dict[type, float] = {nn.ReLU: math.inf, nn.ReLU6: 6.0}
@@ -112,7 +115,7 @@ class _Binding:
         self.fused = {  # the outputs of normalizations that are one step with their ReLU, each with that
             relu.operand: relu
             for relu in map(self._relu, program.nodes)
-            if relu and self._is_fresh(relu.operand) and self._is_batch_norm(self.nodes[relu.operand.index])
+            if relu and self._is_fresh(relu.operand) and self._is_fusible(self.nodes[relu.operand.index])
         }
 
     def calls(self) -> Iterator[tuple[Callable[..., Any], tuple[int, ...], int]]:
@@ -135,8 +138,8 @@ class _Binding:
                 first, second = second, first
             if self._is_fresh(first):
                 return _with_arguments(_add_, (first, second), {})
-        if self._is_batch_norm(node):
-            layer = cast(BatchStatisticsNorm, self._layer(node))
+        if self._is_fusible(node):
+            layer = cast(FusibleNorm, self._layer(node))
             if Slot(index) in self.fused:
                 return partial(_norm_relu, layer, self.batches, self.fused[Slot(index)].ceiling), node.operands
             if self.batches > 1:
@@ -162,8 +165,8 @@ class _Binding:
     def _layer(self, node: Node) -> nn.Module:
         return self.network.get_submodule(node.target)
 
-    def _is_batch_norm(self, node: Node) -> bool:
-        return node.kind == "module" and type(self._layer(node)) is BatchStatisticsNorm and _is_call_on_one(node)
+    def _is_fusible(self, node: Node) -> bool:
+        return node.kind == "module" and type(self._layer(node)) in FUSIBLE and _is_call_on_one(node)
 
     def _is_fresh(self, operand: object) -> bool:
         """Tell whether an operand is new memory that nothing else reads and no backward pass needs."""
@@ -240,14 +243,16 @@ def _add_(fresh: Any, other: Any) -> Any:
     return fresh.add_(other)
 
 
-def _norm_relu(layer: BatchStatisticsNorm, batches: int, ceiling: float, x: Tensor) -> Tensor:
-    plain = batches == 1 and is_large(x) and not layer.processes.active
-    if plain and layer.weight is not None and layer.has_variance(x):
-        return norm_relu(x, layer.weight, layer.bias, layer.eps, ceiling)
+def _norm_relu(layer: FusibleNorm, batches: int, ceiling: float, x: Tensor) -> Tensor:
+    if batches == 1 and is_large(x):
+        if isinstance(layer, PooledNorm):
+            return layer.forward_relu(x, ceiling)
+        if layer.weight is not None and not layer.processes.active and layer.has_variance(x):
+            return norm_relu(x, layer.weight, layer.bias, layer.eps, ceiling)
     return relu_(_norm_each(layer, batches, x), ceiling)
 
 
-def _norm_each(layer: BatchStatisticsNorm, batches: int, x: Tensor) -> Tensor:
+def _norm_each(layer: FusibleNorm, batches: int, x: Tensor) -> Tensor:
     """Normalize each of several batches with its own statistics."""
     if batches == 1:
         return layer.forward(x)

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.errors import TTCError
+from ttc.nn.activation import clamp_, where_active
 from ttc.nn.normalization import StatisticsNorm
 from ttc.nn.plausibility import update_weight
 
 POOL = ("mean", "variance", "recent_mean", "recent_variance", "spread", "images")
 """What a :class:`PooledNorm` stores of a domain, replaced by each batch and written into by none."""
+CACHED = 1 << 20  # values that are measured at a time: 4 MB
 Statistics = tuple[Tensor, Tensor]
 """A mean and a variance, (C,)."""
 
@@ -86,37 +88,49 @@ class PooledNorm(StatisticsNorm):
         self.source_count = source_count
 
     def forward(self, x: Tensor) -> Tensor:
+        return self._forward(x, None)
+
+    def forward_relu(self, x: Tensor, ceiling: float) -> Tensor:
+        """Return ReLU of the output, saving only ``x`` for the backward pass; ``ceiling`` is its largest value."""
+        return self._forward(x, ceiling)
+
+    def _forward(self, x: Tensor, ceiling: float | None) -> Tensor:
         if self.repeating or not self.has_variance(x):
             pool, recent = (self.mean, self.variance), (self.recent_mean, self.recent_variance)
-            return self._normalize(x, *self._trusted(pool, recent, self.distance))
+            return self._normalize(x, *self._trusted(pool, recent, self.distance), ceiling)
         batch = self._measure(x.detach())
         mean, variance = self._track(batch)
         if not (x.requires_grad and torch.is_grad_enabled()):
-            return self._normalize(x, mean, variance)
+            return self._normalize(x, mean, variance, ceiling)
         weight, bias = (
             torch.full_like(mean, default) if p is None else p.to(mean.dtype)
             for p, default in ((self.weight, 1.0), (self.bias, 0.0))
         )
         normalized: Tensor = _Renormalize.apply(  # type: ignore[no-untyped-call]
-            x.to(mean.dtype), weight, bias, mean, variance, batch.mean, batch.variance, self.eps
+            x, weight, bias, mean, variance, batch.mean, batch.variance, self.eps, ceiling
         )
-        return normalized.to(x.dtype)
+        return normalized
 
-    def _normalize(self, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    def _normalize(self, x: Tensor, mean: Tensor, variance: Tensor, ceiling: float | None) -> Tensor:
         weight, bias = (None if p is None else p.to(mean.dtype) for p in (self.weight, self.bias))
-        return F.batch_norm(x.to(mean.dtype), mean, variance, weight, bias, False, 0.0, self.eps).to(x.dtype)
+        normalized = F.batch_norm(x, mean, variance, weight, bias, False, 0.0, self.eps)
+        return normalized if ceiling is None else clamp_(normalized, ceiling)
 
     @torch.no_grad()
     def _measure(self, x: Tensor) -> "_Moments":
         """Return the statistics of a batch.
 
         They are summed over one image at a time: torch's variance over all images takes twenty times as long on a CPU,
-        and its norm per image ten times as long as squaring in place where channels come last.
+        and its norm per image ten times as long as squaring in place where channels come last. Images are taken in
+        parts that fit into a processor's cache.
         """
-        x = x.to(self.mean.dtype) - self.mean.view(1, -1, *[1] * (x.ndim - 2))  # near zero: squares stay precise
-        axes = list(range(2, x.ndim))
-        means = x.mean(axes) if axes else x.clone()  # (N, C)
-        squares = x.square_().mean(axes) if axes else x.square_()
+        axes, centre = list(range(2, x.ndim)), self.mean.view(1, -1, *[1] * (x.ndim - 2))
+        sums = []
+        for part in x.split(max(1, CACHED * len(x) // x.numel())):
+            near = part.to(self.mean.dtype) - centre  # near zero: squares stay precise
+            mean = near.mean(axes) if axes else near.clone()  # (n, C)
+            sums.append((mean, near.square_().mean(axes) if axes else near.square_()))
+        means, squares = (torch.cat(values) for values in zip(*sums, strict=True))  # (N, C) each
         offset = means.mean(0)  # (C,)
         variance = (squares.mean(0) - offset.square()).clamp(min=0)
         return _Moments(self.mean + offset, variance, self.mean + means)
@@ -170,7 +184,8 @@ class _Renormalize(torch.autograd.Function):
     """Normalize with given statistics, with gradients as through those of the batch (batch renormalization).
 
     With σ² = variance + eps, r = σ_batch / σ and d = (μ_batch - μ) / σ, the output is γ (x̂ r + d) + β, where x̂ is
-    normalized by the batch; r and d are constant in the backward pass. Values equal those of ``F.batch_norm``.
+    normalized by the batch; r and d are constant in the backward pass. Values equal those of ``F.batch_norm``. With a
+    ``ceiling``, ReLU follows, whose output is computed again in the backward pass: cheaper than to save it.
     """
 
     @staticmethod
@@ -184,20 +199,26 @@ class _Renormalize(torch.autograd.Function):
         batch_mean: Tensor,
         batch_variance: Tensor,
         eps: float,
+        ceiling: float | None,
     ) -> Tensor:
         scale = (variance + eps).rsqrt()
         ratio, shift = (batch_variance + eps).sqrt() * scale, (batch_mean - mean) * scale  # r, d
-        ctx.save_for_backward(x, weight, batch_mean, (batch_variance + eps).rsqrt(), ratio, shift)
-        ctx.eps = eps
-        return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
+        normalizing = weight, bias, mean, variance
+        ctx.save_for_backward(x, *normalizing, batch_mean, (batch_variance + eps).rsqrt(), ratio, shift)
+        ctx.eps, ctx.ceiling = eps, ceiling
+        y = F.batch_norm(x, mean, variance, weight, bias, False, 0.0, eps)
+        return y if ceiling is None else clamp_(y, ceiling)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, batch_mean, batch_inverse, ratio, shift = ctx.saved_tensors
+        x, weight, bias, mean, variance, batch_mean, batch_inverse, ratio, shift = ctx.saved_tensors
+        if ctx.ceiling is not None:
+            y = F.batch_norm(x, mean, variance, weight, bias, False, 0.0, ctx.eps)
+            gradient = where_active(gradient, y, ctx.ceiling)
         to_x, to_weight, to_bias = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight * ratio, None, None, batch_mean, batch_inverse, True, ctx.eps, [True, True, True]
         )
-        return to_x, ratio * to_weight + shift * to_bias, to_bias, None, None, None, None, None
+        return to_x, ratio * to_weight + shift * to_bias, to_bias, *[None] * 6
 
 
 def pooled_layers(model: nn.Module) -> list[PooledNorm]:
