@@ -17,6 +17,12 @@ def test_the_package_runs_as_a_module() -> None:
     assert shown.stdout.strip() == f"ttc {ttc.__version__}"
 
 
+def test_the_list_of_commands_is_not_cut() -> None:
+    shown = CliRunner().invoke(app, ["--help"], terminal_width=80).output
+    assert "diagnose" in shown
+    assert "..." not in shown.partition("Commands:")[2]
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize("notebook", [True, False])
 def test_a_notebook_cell_gets_plain_lines(notebook: bool) -> None:

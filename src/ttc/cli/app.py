@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -34,20 +35,24 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command()(demo.demo)
-app.command()(methods.methods)
-app.command()(inspect.inspect)
-app.command()(adapt.adapt)
-app.command()(serve.serve)
+COMMANDS: tuple[tuple[Callable[..., None], str], ...] = (  # whole in the 80 columns of ttc --help
+    (demo.demo, "Compare the paper's methods on the shipped images, offline."),
+    (methods.methods, "List the methods, or explain one with its options."),
+    (inspect.inspect, "Show what can be adapted in a model, and what prevents it."),
+    (adapt.adapt, "Adapt a model over a folder of images; write predictions."),
+    (serve.serve, "Predict and adapt over HTTP."),
+    (doctor.doctor, "Check the installation, the data and the checkpoints."),
+    (corrupt.corrupt, "Write corrupted copies of a folder of images or of CIFAR."),
+    (train.train, "Train a source model on CIFAR."),
+    (run.run, "Evaluate a grid of methods, corruptions and scenarios."),
+    (results.results, "List, compare and export what ttc run has finished."),
+    (reproduce.reproduce, "Run a table or figure of the paper, ours beside theirs."),
+    (report.report, "Write one page with the tables and figures of all runs."),
+    (diagnose.diagnose, "Measure the clustering view of a stream."),
+)
+for command, summary in COMMANDS:
+    app.command(short_help=summary)(command)
 app.add_typer(data.app, name="data")
-app.command()(doctor.doctor)
-app.command()(corrupt.corrupt)
-app.command()(train.train)
-app.command()(run.run)
-app.command()(results.results)
-app.command()(reproduce.reproduce)
-app.command()(report.report)
-app.command()(diagnose.diagnose)
 
 
 def _version(wanted: bool) -> None:
