@@ -21,9 +21,10 @@ import ttc
 from ttc.bench import scenarios
 from ttc.bench.spec import Spec
 from ttc.bench.workload import ResolvedWorkload, Workload
+from ttc.core import Classifier
 from ttc.data import Images, as_tensor
 from ttc.errors import TTCError
-from ttc.methods.steady import SAMPLES_PER_STEP, Steady
+from ttc.methods.steady import SAMPLES_PER_STEP, Steady, steady
 from ttc.studies.regret import SCENARIOS
 from ttc.studies.study import THREE
 
@@ -39,10 +40,24 @@ class WithLabels(Steady):
         return F.cross_entropy(logits, self.labels, reduction="sum") / max(SAMPLES_PER_STEP, len(logits))
 
 
+def with_labels(model: Classifier) -> WithLabels:
+    """Build STEADY on a prepared copy, learning from labels."""
+    built = steady(model)
+    return WithLabels(
+        built.model,
+        built.updater,
+        doubt=built.doubt,
+        prior=built.prior,
+        weigh=None,
+        balance=None,
+        pull=built.pull,
+        learn_every=built.learn_every,
+    )
+
+
 def accuracy(model: nn.Module, domains: Sequence[Images], scenario: str, batch_size: int) -> float:
     """Return the accuracy over a stream, in percent."""
-    adapter = ttc.adapt(model, "steady")
-    adapter.__class__ = WithLabels
+    adapter = ttc.adapt(model, with_labels)
     assert isinstance(adapter, WithLabels)
     labels = [np.asarray(domain.labels, dtype=np.int64) for domain in domains]
     right = total = 0
