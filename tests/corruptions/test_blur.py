@@ -1,6 +1,7 @@
 """Blurs against SciPy, and against literal loops fed with the same random numbers."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -76,6 +77,32 @@ def reference_zoom(image: NDArray[np.float32], factor: float) -> NDArray[np.floa
 
 
 LAST_FACTORS = {"cifar": (1.06, 1.11, 1.15, 1.20, 1.25), "imagenet": (1.11, 1.15, 1.20, 1.24, 1.30)}
+
+
+@pytest.mark.parametrize("radius", [3, 10])
+def test_disk_kernel_is_the_same_on_every_processor(radius: int) -> None:
+    """It equals sums without any rounding but the last; sums in float32 depend on the processor."""
+    half, reach = max(radius, 8), 1 if radius <= 8 else 2
+    disk = np.array([[i * i + j * j <= radius**2 for j in range(-half, half + 1)] for i in range(-half, half + 1)])
+    area = np.float32(1) / np.float32(disk.sum())
+    bell = [math.exp(-0.5 * (i / 0.5) ** 2) for i in range(-reach, reach + 1)]
+    weights = [Fraction(float(np.float32(one / math.fsum(bell)))) for one in bell]
+    padded = np.pad(np.where(disk, area, np.float32(0)), reach, mode="reflect")
+    exact = [
+        float(
+            sum(
+                weights[i] * weights[j] * Fraction(float(padded[row + i, column + j]))
+                for i in range(2 * reach + 1)
+                for j in range(2 * reach + 1)
+            )
+        )
+        for row in range(2 * half + 1)
+        for column in range(2 * half + 1)
+    ]
+    expected = np.array(exact).astype(np.float32).reshape(2 * half + 1, -1)
+    margin = int(np.nonzero(expected.sum(1))[0][0])
+    inner = slice(margin, len(expected) - margin)
+    assert np.array_equal(disk_kernel(radius, 0.5).numpy(), expected[inner, inner])
 
 
 @pytest.mark.parametrize("table", BOTH)

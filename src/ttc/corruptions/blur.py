@@ -45,9 +45,10 @@ def disk_kernel(radius: float, softness: float) -> Tensor:
     disk = (line[:, None] ** 2 + line**2 <= radius**2).float()
     reach = 1 if radius <= 8 else 2
     weights = [math.exp(-0.5 * (i / softness) ** 2) for i in range(-reach, reach + 1)]
-    row = (torch.tensor(weights, dtype=torch.float64) / math.fsum(weights)).float()
-    kernel = F.pad((disk / disk.sum())[None, None], (reach,) * 4, mode="reflect")
-    kernel = F.conv2d(F.conv2d(kernel, row[None, None, None]), row[None, None, :, None])[0, 0]
+    row = (torch.tensor(weights, dtype=torch.float64) / math.fsum(weights)).float().double()
+    # filtered in float64 and rounded once: sums in float32 differ between processors, and with them some pixels
+    kernel = F.pad((disk / disk.sum()).double()[None, None], (reach,) * 4, mode="reflect")
+    kernel = F.conv2d(F.conv2d(kernel, row[None, None, None]), row[None, None, :, None])[0, 0].float()
     margin = int(torch.nonzero(kernel.sum(1))[0])
     return kernel[margin : len(kernel) - margin, margin : len(kernel) - margin]
 
