@@ -285,14 +285,27 @@ def test_a_budget_applies_once_enough_of_a_domain_is_learned(
     assert learned[:6] == [True, True, True, False, False, True]
 
 
-@pytest.mark.parametrize(("layers", "rate", "count"), [(2, 1e-2, 16), (20, 1e-2, 16), (40, 5e-3, 32)])
-def test_deeper_networks_take_smaller_steps_and_trust_the_source_longer(layers: int, rate: float, count: int) -> None:
-    blocks = [layer for _ in range(layers) for layer in (nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))]
-    network = nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4)).eval()
-    adapter = ttc.adapt(network, "steady")
+def steady_of(norms: list[nn.BatchNorm2d], classes: int = 4) -> Steady:
+    """Adapt a network with these normalization layers of three channels."""
+    blocks = [layer for norm in norms for layer in (nn.Conv2d(3, 3, 1), norm)]
+    adapter = ttc.adapt(nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, classes)), "steady")
     assert isinstance(adapter, Steady)
-    assert adapter.updater.learning_rates == [pytest.approx(rate), 0.1]
+    return adapter
+
+
+@pytest.mark.parametrize(("layers", "count"), [(2, 16), (20, 16), (40, 32)])
+def test_deeper_networks_trust_the_source_longer(layers: int, count: int) -> None:
+    adapter = steady_of([nn.BatchNorm2d(3) for _ in range(layers)])
     assert {float(layer.images) for layer in pooled_layers(adapter.model)} == {count}
+
+
+@pytest.mark.parametrize(("scales", "rate"), [((0.3, -0.5), 4e-3), ((2.0, 1.0), 1e-2)])
+@pytest.mark.parametrize("classes", [4, 1000])
+def test_a_step_is_one_percent_of_the_scales_at_most(scales: tuple[float, ...], rate: float, classes: int) -> None:
+    norms = [nn.BatchNorm2d(3) for _ in scales]
+    for norm, scale in zip(norms, scales, strict=True):
+        nn.init.constant_(norm.weight, scale)
+    assert steady_of(norms, classes).updater.learning_rates == [pytest.approx(rate), 0.1]
 
 
 def test_only_doubtful_images_are_flipped(model: nn.Module, stream: list[Tensor]) -> None:

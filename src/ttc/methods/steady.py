@@ -18,7 +18,6 @@ from ttc.clustering import (
     Updater,
     WindowedDiversity,
     correct_logits,
-    default_optimizer,
     horizontal_flip,
     softmax_entropy,
 )
@@ -49,10 +48,9 @@ DOUBT = 0.8  # the flip counts where the probabilities of the two best classes a
 FEWEST_TO_RETURN = 16  # images in a batch that can show that a domain has come back
 WARM_UP = 2000  # images of a domain that are all learned from, whatever the budget
 IMAGES_PER_CLASS = 10  # over how many images per class predictions are balanced
-LARGE = 500  # classes from which on the paper takes SGD
-LEARNING_RATE = 1e-2
+LEARNING_RATE = 1e-2  # of scales around 1; smaller ones take smaller steps
 SOURCE_COUNT = 16.0  # images that the source statistics count for
-LAYERS = 20  # with more normalization layers, what they learn in a step adds up, and so does the noise of statistics
+LAYERS = 20  # with more normalization layers, the noise of their statistics adds up
 TOLERANCE = 6.0  # how far recent statistics may lie from the pool: shuffled streams of one domain stay below 2
 CORRELATED_TOLERANCE = 28.0  # the same where neighbouring images share classes, which moves statistics too
 SHARPNESS_RATE = 0.1  # the learning rate of the sharpness of the images
@@ -247,8 +245,8 @@ def steady(
     statistics to pool, and everything else is the same. Not a published method.
 
     Args:
-        optimizer: Makes the optimizer; below 500 classes Adam with lr 1e-2, or 0.2 / L with more than 20 normalization
-            layers L; else SGD with lr 2.5e-4 and momentum 0.9. The learning rate of the sharpness is 0.1.
+        optimizer: Makes the optimizer; Adam with lr 1e-2 times the mean size |γ| of the scales of the normalization,
+            if that is below one. The learning rate of the sharpness is 0.1.
         learn_every: Learn from every so many batches, once 2,000 images of a domain are learned from: with 4 a long
             stream costs less than with TENT; 0 never learns.
         flip: Whether to predict the flip of doubtful images too.
@@ -270,8 +268,7 @@ def steady(
     prepared = copy_with_trainable_norms(model, pooled if pool else BatchStatisticsNorm)
     if sharpness:
         prepared.input_filter = Sharpness().to(next(prepared.parameters()))
-    adam = partial(torch.optim.Adam, lr=LEARNING_RATE / depth)
-    make = optimizer or (adam if classes < LARGE else default_optimizer(classes))
+    make = optimizer or partial(torch.optim.Adam, lr=LEARNING_RATE * min(1.0, _mean_scale(prepared)))
     return Steady(
         prepared,
         Updater(
@@ -288,6 +285,12 @@ def steady(
         pull=pull,
         learn_every=learn_every,
     )
+
+
+def _mean_scale(model: Classifier) -> float:
+    """Return the mean size of the scales of the normalization: a step of Adam is small only beside what it changes."""
+    scales = [layer.weight for _, layer in norm_layers(model) if isinstance(layer.weight, Tensor)]
+    return float(torch.cat([scale.detach().abs().flatten() for scale in scales]).mean())
 
 
 def _optimizer(make: OptimizerFactory, parameters: Sequence[Parameter]) -> Optimizer:
