@@ -126,6 +126,7 @@ def declared(name: str, model: nn.Module) -> set[str]:
     if "backbone" in changes:
         return {key for key, _ in model.named_parameters() if not key.startswith("fc")}
     filters = {"input_filter.amount"} if "input sharpness" in changes else set()
+    filters |= {"body.1.equalization.amount"} if "image statistics" in changes else set()
     norms = {f"body.{layer}.{kind}" for layer in (1, 4) for kind in ("weight", "bias") if "norm affine" in changes}
     return norms | filters
 

@@ -32,8 +32,18 @@ class LiteralPool(nn.Module):
         self.spread, self.images, self.seen = torch.zeros_like(mean), 16.0, 0.0
         self.distance, self.tolerance = 0.0, 6.0
         self.flips, self.used = False, (mean, var)
+        self.amount = torch.zeros(())
+
+    def equalize(self, x: Tensor) -> Tensor:
+        source, weight = self.source[0].view(1, -1, 1, 1), self.amount / 2
+        variance = (self.source[1] - self.source[0].square() + self.eps).view(1, -1, 1, 1)
+        mean = x.detach().mean((2, 3), keepdim=True)
+        own = x.detach().var((2, 3), correction=0, keepdim=True) + self.eps
+        mixed = (1 - weight) * variance + weight * own + weight * (1 - weight) * (mean - source).square()
+        return (x - source - weight * (mean - source)) * (variance / mixed).sqrt() + source
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.equalize(x)
         if self.flips:
             return nn.functional.batch_norm(x, *self.used, self.weight, self.bias, eps=self.eps)
         n = len(x)
@@ -103,8 +113,8 @@ class LiteralPrior:
         return sum(math.exp(w) for w in self.weights[1:17])
 
 
-def adam_with_sharpness(parameters: list[Tensor], sharpness: Tensor) -> torch.optim.Adam:
-    return torch.optim.Adam([{"params": parameters, "lr": 1e-2}, {"params": [sharpness], "lr": 0.1}])
+def adam_with_amounts(parameters: list[Tensor], amounts: list[Tensor]) -> torch.optim.Adam:
+    return torch.optim.Adam([{"params": parameters, "lr": 1e-2}, {"params": amounts, "lr": 0.1}])
 
 
 def filtered(x: Tensor, amount: Tensor) -> Tensor:
@@ -140,7 +150,10 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
     parameters = [p.requires_grad_(True) for layer in pools for p in (layer.weight, layer.bias)]
     origin = [p.detach().clone() for p in parameters]
     sharpness = torch.zeros((), requires_grad=True)
-    optimizer = adam_with_sharpness(parameters, sharpness)
+    equalizations = [torch.tensor(0.2, requires_grad=True) for _ in range(math.ceil(len(pools) / 3))]
+    for layer, amount in zip(pools, equalizations, strict=False):
+        layer.amount = amount
+    optimizer = adam_with_amounts(parameters, [sharpness, *equalizations])
     estimate, classes, outputs, waiting = LiteralPrior(4), 4, [], 0
     mean_entropy, predicted = None, torch.full((4,), 0.25)
     for x in stream:
@@ -151,7 +164,9 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(start)
                 sharpness.zero_()
-            optimizer, waiting = adam_with_sharpness(parameters, sharpness), 0
+                for amount in equalizations:
+                    amount.fill_(0.2)
+            optimizer, waiting = adam_with_amounts(parameters, [sharpness, *equalizations]), 0
             optimizer.zero_grad()
             for layer in pools:
                 layer.pool = layer.recent = (layer.source + layer.recent) / 2
@@ -161,11 +176,11 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
         outputs.append((logits + (classes * prior).log()).detach())
         log_p = logits.log_softmax(1)
         entropy = -(log_p.exp() * log_p).sum(1)
-        amount = 1 - 0.99**n
+        follow = 1 - 0.99**n
         batch_mean = entropy.detach().mean()
-        mean_entropy = batch_mean if mean_entropy is None else mean_entropy + amount * (batch_mean - mean_entropy)
+        mean_entropy = batch_mean if mean_entropy is None else mean_entropy + follow * (batch_mean - mean_entropy)
         p = logits.softmax(1)
-        predicted = predicted + amount * (p.detach().mean(0) - predicted)
+        predicted = predicted + follow * (p.detach().mean(0) - predicted)
         loss = (torch.exp(mean_entropy - entropy.detach()) * entropy).sum()
         loss = loss + (p * (4 * predicted).log()).sum()
         (loss / 100).backward()
@@ -180,6 +195,8 @@ def transcription(source: nn.Module, stream: list[Tensor]) -> list[Tensor]:
                 for parameter, start in zip(parameters, origin, strict=True):
                     parameter.copy_(0.997 * parameter + 0.003 * start)
                 sharpness.copy_((0.997 * sharpness).clamp(-1, 1))
+                for amount in equalizations:
+                    amount.copy_((0.997 * amount + 0.003 * 0.2).clamp(0, 1))
                 for layer in pools:
                     layer.images *= 1 - min(0.9, 3 * abs(sharpness.item() - before))
                     layer.seen = max(0.0, layer.images - 16)
@@ -255,6 +272,7 @@ def test_outliers_and_blank_images_leave_no_trace(model: nn.Module, stream: list
     [
         {"flip": False},
         {"sharpness": False},
+        {"equalize": False},
         {"pool": False},
         {"class_prior": False},
         {"weighting": False},
@@ -366,7 +384,8 @@ def test_without_learning_parameters_stay(model: nn.Module, stream: list[Tensor]
         adapter(batch)
     source = dict(model.named_parameters())
     for name, parameter in adapter.model.network.named_parameters():
-        assert torch.equal(parameter, source[name])
+        if not name.endswith("equalization.amount"):
+            assert torch.equal(parameter, source[name])
 
 
 def test_the_first_single_image_is_predicted_much_as_by_the_source(model: nn.Module, stream: list[Tensor]) -> None:

@@ -1,5 +1,6 @@
 """Layers and model surgery: normalization with named statistics, and prepared private copies of classifiers."""
 
+from ttc.nn.equalization import Equalization
 from ttc.nn.normalization import BatchStatisticsNorm, BlendNorm, SourceNorm, StatisticsNorm
 from ttc.nn.parked_domain import ParkedDomain, domain_tensors, flatten_domain, set_domain_
 from ttc.nn.pooling import (
@@ -30,6 +31,7 @@ __all__ = [
     "BatchStatisticsNorm",
     "BlendNorm",
     "EmaNorm",
+    "Equalization",
     "ParkedDomain",
     "PooledNorm",
     "RobustNorm",

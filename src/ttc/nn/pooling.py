@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ttc.errors import TTCError
 from ttc.nn.activation import clamp_, where_active
+from ttc.nn.equalization import Equalization
 from ttc.nn.normalization import StatisticsNorm
 from ttc.nn.plausibility import update_weight
 
@@ -36,7 +37,8 @@ class PooledNorm(StatisticsNorm):
     part of both, at any size. Gradients pass as through the statistics of the batch alone (batch renormalization). An
     implausible batch counts less, an absurd one is rejected (:func:`ttc.nn.plausibility.update_weight`). With
     ``tracking`` off nothing is stored. Other views of the last batch that was stored, or of a part of it
-    (:func:`ttc.core.statistics.repeat_batch`), are normalized as it was, and not measured.
+    (:func:`ttc.core.statistics.repeat_batch`), are normalized as it was, and not measured. With an ``equalization``
+    (:class:`ttc.nn.Equalization`), images (N, C, H, W) are equalized towards the source statistics before.
 
     Args:
         layer: The layer to replace.
@@ -77,6 +79,7 @@ class PooledNorm(StatisticsNorm):
         self.keep_source_()
         self.window, self.recent = window, recent
         self.tracking, self.repeating = True, False
+        self.equalization: Equalization | None = None
         for name in ("mean", "variance"):  # own copies, precise enough for small weights
             stored = getattr(self, name)
             precise = stored.to(torch.promote_types(stored.dtype, torch.float32), copy=True)
@@ -95,10 +98,13 @@ class PooledNorm(StatisticsNorm):
         return self._forward(x, ceiling)
 
     def _forward(self, x: Tensor, ceiling: float | None) -> Tensor:
+        images = None
+        if self.equalization is not None and x.ndim == 4:
+            x, images = self._equalize(x, self.equalization)
         if self.repeating or not self.has_variance(x):
             pool, recent = (self.mean, self.variance), (self.recent_mean, self.recent_variance)
             return self._normalize(x, *self._trusted(pool, recent, self.distance), ceiling)
-        batch = self._measure(x.detach())
+        batch = self._combine(*(images or self._measure(x.detach())))
         mean, variance = self._track(batch)
         if not (x.requires_grad and torch.is_grad_enabled()):
             return self._normalize(x, mean, variance, ceiling)
@@ -117,8 +123,8 @@ class PooledNorm(StatisticsNorm):
         return normalized if ceiling is None else clamp_(normalized, ceiling)
 
     @torch.no_grad()
-    def _measure(self, x: Tensor) -> "_Moments":
-        """Return the statistics of a batch.
+    def _measure(self, x: Tensor) -> Statistics:
+        """Return the mean and the mean square (N, C) of each image, both of its distance from the pool's mean.
 
         They are summed over one image at a time: torch's variance over all images takes twenty times as long on a CPU,
         and its norm per image ten times as long as squaring in place where channels come last. Images are taken in
@@ -131,9 +137,25 @@ class PooledNorm(StatisticsNorm):
             mean = near.mean(axes) if axes else near.clone()  # (n, C)
             sums.append((mean, near.square_().mean(axes) if axes else near.square_()))
         means, squares = (torch.cat(values) for values in zip(*sums, strict=True))  # (N, C) each
+        return means, squares
+
+    @torch.no_grad()
+    def _combine(self, means: Tensor, squares: Tensor) -> "_Moments":
+        """Return the statistics of a batch from what :meth:`_measure` returns."""
         offset = means.mean(0)  # (C,)
         variance = (squares.mean(0) - offset.square()).clamp(min=0)
         return _Moments(self.mean + offset, variance, self.mean + means)
+
+    def _equalize(self, x: Tensor, step: Equalization) -> tuple[Tensor, Statistics]:
+        """Return images (N, C, H, W) equalized towards the source, and what :meth:`_measure` returns for them."""
+        means, squares = self._measure(x.detach())
+        variances = (squares - means.square()).clamp(min=0)
+        source = self.source_mean.to(means), self.source_variance.to(means) + self.eps
+        scale, shift = step(means + self.mean, variances + self.eps, *source)
+        equalized = torch.addcmul(shift[:, :, None, None].to(x), x, scale[:, :, None, None].to(x))
+        with torch.no_grad():
+            means = (means + self.mean) * scale + shift - self.mean
+            return equalized, (means, variances * scale.square() + means.square())
 
     @torch.no_grad()
     def _track(self, batch: "_Moments") -> Statistics:
