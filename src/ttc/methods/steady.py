@@ -252,7 +252,7 @@ def steady(
 
     Args:
         optimizer: Makes the optimizer; Adam with lr 1e-2 times the mean size |γ| of the scales of the normalization,
-            if that is below one. The learning rate of the sharpness is 0.1.
+            if that is below one. The learning rate of the sharpness and of the equalization is 0.1.
         learn_every: Learn from every so many batches, once 2,000 images of a domain are learned from: with 4 a long
             stream costs less than with TENT; 0 never learns.
         flip: Whether to predict the flip of doubtful images too.
